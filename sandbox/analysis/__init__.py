@@ -1,0 +1,1 @@
+"""Every formula: pure functions of records."""

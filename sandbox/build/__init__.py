@@ -1,0 +1,1 @@
+"""Images built from a Dockerfile or from variables."""

@@ -1,0 +1,1 @@
+"""What this host can enforce and measure, and how to mend what it cannot."""

@@ -1,0 +1,1 @@
+"""The order of one run: check, create, apply, launch, sample, wait, read, remove."""

@@ -1,0 +1,1 @@
+"""Where a command runs (host, venv, image): its argv, environment and root."""

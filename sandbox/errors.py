@@ -1,0 +1,77 @@
+"""Every error this package raises on purpose, each with one exit code.
+
+SandboxError            125  what went wrong and, if known, what to do next
+├── SpecError           125  a value that was asked for cannot be meant
+├── HostError           125  this host cannot give what was asked for
+├── KernelError         125  the kernel refused one read or write
+├── StoreError          125  a run directory cannot be made, read or removed
+└── LaunchError     126/127  the program cannot be executed, or was not found
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_HINTS = {
+    errno.EACCES: "the file belongs to another user: run as root, or see `sandbox doctor`",
+    errno.EPERM: "the kernel wants more privilege for this: run as root, or see `sandbox doctor`",
+    errno.EBUSY: "the group still has processes, and only an empty one can delegate or be removed",
+    errno.ENOENT: "this kernel lacks that file, or the parent has not enabled its controller",
+    errno.EROFS: "the file system is mounted read-only, as container engines do by default",
+    errno.ENOSPC: "no space is left for it: free some, or set SANDBOX_HOME to another disk",
+    errno.EINVAL: "the kernel does not accept this value",
+}
+
+EXIT_SANDBOX = 125
+EXIT_NOT_EXECUTABLE = 126
+EXIT_NOT_FOUND = 127
+
+
+class SandboxError(Exception):
+    """What went wrong, and if known, what to do next."""
+
+    exit_code: int = EXIT_SANDBOX
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class SpecError(SandboxError):
+    """A value that was asked for cannot be meant."""
+
+
+class HostError(SandboxError):
+    """This host cannot give what was asked for."""
+
+
+class StoreError(SandboxError):
+    """A run directory cannot be made, read or removed."""
+
+
+class KernelError(SandboxError):
+    """The kernel refused one read or write; `errno` says why."""
+
+    def __init__(self, message: str, *, hint: str | None = None, errno: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.errno = errno
+
+    @classmethod
+    def from_os(cls, exc: OSError, *, doing: str, path: Path | str) -> Self:
+        """Name the act, the file and the errno, and attach its usual remedy."""
+        code = errno.errorcode.get(exc.errno or 0, "EUNKNOWN")
+        return cls(
+            f"cannot {doing} {path}: {code}", hint=_HINTS.get(exc.errno or 0), errno=exc.errno
+        )
+
+
+class LaunchError(SandboxError):
+    """The program cannot be executed (126) or was not found (127)."""
+
+    def __init__(self, message: str, *, exit_code: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code

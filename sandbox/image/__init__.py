@@ -1,0 +1,1 @@
+"""OCI words: reference, registry, archive, layer, store."""

@@ -1,0 +1,1 @@
+"""Every kernel name and number: control files, launching, waiting, killing."""

@@ -1,0 +1,15 @@
+"""Where the kernel's file systems are: a value, so that tests can pass a directory instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """The mount points that everything else is found from."""
+
+    cgroup: Path = Path("/sys/fs/cgroup")
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")

@@ -1,0 +1,1 @@
+"""Metrics of a model file, in process."""

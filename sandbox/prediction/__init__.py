@@ -1,0 +1,1 @@
+"""How runs on this host become a prediction for a device."""

@@ -1,0 +1,1 @@
+"""Auptimizer-compatible profiling of many models."""

@@ -1,0 +1,35 @@
+"""What became of each limit that was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class LimitState(StrEnum):
+    """Whether the kernel holds a limit."""
+
+    ENFORCED = "enforced"
+    APPROXIMATED = "approximated"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitReport:
+    """One limit: what was asked, what was written and read back, and who holds it."""
+
+    name: str
+    """The field of `Limits` without its unit: `cpus`, `memory`, `memory_swap`, `pids` …"""
+    asked: str
+    """As people read it: `1.5`, `512 MiB`."""
+    state: LimitState
+    by_default: bool = False
+    """True when the user did not ask for it; `--strict` never refuses these."""
+    file: str | None = None
+    """The kernel's file that holds it, or the mechanism (`RLIMIT_DATA`, `sched_setaffinity`)."""
+    value: str | None = None
+    """What that file said when it was read back."""
+    effective: str | None = None
+    """The tighter value of an outer group, if one is tighter than what was asked."""
+    reason: str | None = None
+    """How it is approximated, or why it is unavailable."""

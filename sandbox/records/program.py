@@ -1,0 +1,36 @@
+"""A program ready to be executed: all names resolved, nothing left to decide."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What the child does between its fork and its exec, and what it executes."""
+
+    argv: tuple[str, ...]
+    environment: dict[bytes, bytes]
+    """The whole environment, as bytes: values need not be UTF-8."""
+    directory: str | None = None
+    """Where to start; None stays where the supervisor is."""
+    user: tuple[int, int, tuple[int, ...]] | None = None
+    """uid, gid and supplementary groups; None keeps the supervisor's."""
+    stdio: tuple[int | None, int | None, int | None] = (None, None, None)
+    """Descriptors for stdin, stdout and stderr; None inherits the supervisor's."""
+    rlimits: tuple[tuple[int, int, int], ...] = ()
+    """`(resource.RLIMIT_*, soft, hard)`."""
+    cpus_allowed: tuple[int, ...] | None = None
+    """Affinity to set, where cpuset cannot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitStatus:
+    """How the main process ended: exactly one of the two is set."""
+
+    status: int | None = None
+    signal: int | None = None
+    cpu_user_usec: int | None = None
+    """rusage of the main process and the children it waited for: a check on the group's counter."""
+    cpu_system_usec: int | None = None
+    max_rss_bytes: int | None = None

@@ -1,0 +1,1 @@
+"""Records to text: one `render` each; no kernel, no engine, no clock."""

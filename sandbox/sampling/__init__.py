@@ -1,0 +1,1 @@
+"""The clock and the one loop of a run: ticks, deadlines, signals, events."""

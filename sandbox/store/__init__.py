@@ -1,0 +1,1 @@
+"""The run directory: the only place that knows its files."""

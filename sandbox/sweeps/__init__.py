@@ -1,0 +1,1 @@
+"""Grids of trials: models by budgets by repeats."""

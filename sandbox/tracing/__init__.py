@@ -1,0 +1,1 @@
+"""Function-level traces: the agent in the user's program, and its reader."""
