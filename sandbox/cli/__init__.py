@@ -1,1 +1,101 @@
 """The command line: one file a command; only `main()` exits the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from sandbox.cli.console import CommandExit, print_error
+from sandbox.errors import EXIT_SANDBOX, SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# In the order of `--help`. A module has one function of the command's name (`_` for `-`), or a
+# `typer.Typer` called `app` for a command with verbs of its own.
+COMMANDS = {
+    "run": "sandbox.cli.run",
+    "runs": "sandbox.cli.runs",
+    "clean": "sandbox.cli.clean",
+}
+
+_USAGE_ERROR = 2
+_INTERRUPTED = 130
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from sandbox import __version__
+
+        typer.echo(f"sandbox {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Run a script inside the CPU and memory budget of a target device; see what it used."""
+
+
+def build_app(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
+    """Return the application with the named commands; only their modules are imported."""
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for name in names:
+        module = import_module(COMMANDS[name])
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            settings = getattr(module, "CONTEXT_SETTINGS", {})
+            app.command(name, context_settings=settings)(getattr(module, name.replace("-", "_")))
+    return app
+
+
+def _status_of(arguments: list[str]) -> int:
+    """Run the asked command and return the exit status of the process."""
+    asked = arguments[0] if arguments else ""
+    is_run = asked == "run"
+    names = (asked,) if asked in COMMANDS else tuple(COMMANDS)
+    try:
+        build_app(names)(arguments, prog_name="sandbox")
+    except CommandExit as leaving:
+        return leaving.status
+    except SandboxError as error:
+        print_error(error)
+        return error.exit_code if is_run else 1
+    except SystemExit as leaving:
+        status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        # The program's own status may be 2, so a usage error of `run` must not be.
+        return EXIT_SANDBOX if is_run and status == _USAGE_ERROR else status
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return 0
+
+
+def main() -> NoReturn:
+    """Run the command line and leave the process: the only place that does."""
+    try:
+        status = _status_of(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of our output has left, as `sandbox runs ls | head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 128 + 13
+    sys.stderr.flush()
+    # Nothing of ours is left to tidy, and the interpreter's own goodbye takes 5 to 10 ms.
+    os._exit(status)
