@@ -19,7 +19,6 @@ MIN_CPUS = 0.01  # the kernel's smallest quota, 1 ms of 100 ms
 MIN_INTERVAL_NS = 1_000_000
 DEFAULT_INTERVAL_NS = 10_000_000
 DEFAULT_PIDS = 4096
-DEFAULT_STOP_TIMEOUT_NS = 10_000_000_000
 
 ULIMIT_NAMES = (
     "core",
@@ -217,7 +216,9 @@ class RunSpec:
     thread_hints: bool = True
     """Set OMP_NUM_THREADS and the like to the CPU limit, unless the user set them."""
     stop_signal: int = signal.SIGTERM
-    stop_timeout_ns: int = DEFAULT_STOP_TIMEOUT_NS
+    stop_timeout_ns: int | None = None
+    """Time between the stop signal and SIGKILL; None is 10 s after a signal that asks the run to
+    end, and nothing after a limit: a limit ends the tree at once."""
 
     def __post_init__(self) -> None:
         """Check what can be checked without a host."""
@@ -232,7 +233,7 @@ class RunSpec:
                 raise SpecError(f"`{key}` cannot be the name of an environment variable")
         if self.interval_ns < MIN_INTERVAL_NS:
             raise SpecError("the shortest sampling interval is 1 ms")
-        if self.stop_timeout_ns < 0:
+        if self.stop_timeout_ns is not None and self.stop_timeout_ns < 0:
             raise SpecError("the stop timeout cannot be negative")
         if self.stop_signal not in signal.valid_signals():
             raise SpecError(f"there is no signal {self.stop_signal}")

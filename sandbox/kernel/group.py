@@ -90,6 +90,9 @@ class Group(Protocol):
     def oom_events(self) -> int | None:
         """Return how often the group's own limit was hit without relief (0: the host was short)."""
 
+    def over_limit(self) -> bool:
+        """Return whether sampled memory passed a limit that no kernel holds (degraded mode only)."""
+
     def is_populated(self) -> bool:
         """Return whether any process is alive inside, nested groups included."""
 
