@@ -1,0 +1,257 @@
+"""The grammar of `/proc`: bytes or text in, integers out; no file is opened here.
+
+Every function raises KernelError for content that its file cannot have, and nothing else. A key
+that a kernel leaves out is None or missing, never 0.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sandbox.kernel.parse import grammar, to_bytes, to_number
+
+_KIB = 1024
+_MEMINFO = re.compile(rb"([^:\s]+):\s*(\d+)(?: (kB))?\s*")
+_CPU_LINE = re.compile(rb"cpu\d+ ")
+_PID_STAT_FIELDS_MIN = 22  # behind the name, up to the resident set
+_LOADAVG = re.compile(rb"(\d+\.\d+) (\d+\.\d+) (\d+\.\d+) (\d+)/(\d+) \d+\s*")
+
+# Boards write numbers instead of a name; these are the cores that they and the clouds use.
+_ARM_CORES = {
+    0xD03: "Cortex-A53",
+    0xD04: "Cortex-A35",
+    0xD05: "Cortex-A55",
+    0xD07: "Cortex-A57",
+    0xD08: "Cortex-A72",
+    0xD09: "Cortex-A73",
+    0xD0A: "Cortex-A75",
+    0xD0B: "Cortex-A76",
+    0xD0C: "Neoverse-N1",
+    0xD0D: "Cortex-A77",
+    0xD0E: "Cortex-A76AE",
+    0xD40: "Neoverse-V1",
+    0xD41: "Cortex-A78",
+    0xD42: "Cortex-A78AE",
+    0xD44: "Cortex-X1",
+    0xD49: "Neoverse-N2",
+    0xD4F: "Neoverse-V2",
+    0xC07: "Cortex-A7",
+    0xC09: "Cortex-A9",
+    0xC0F: "Cortex-A15",
+}
+_ARM_LIMITED = 0x41
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTicks:
+    """CPU time of the whole host since boot, in ticks of `os.sysconf("SC_CLK_TCK")` a second."""
+
+    user: int
+    nice: int
+    system: int
+    idle: int
+    iowait: int
+    irq: int
+    softirq: int
+    steal: int | None
+    """Time in which a hypervisor ran somebody else; None on kernels that do not count it."""
+    cpus: int
+    """CPUs that are online."""
+
+    @property
+    def docker_total(self) -> int:
+        """Return the sum of the first seven fields: docker's system time, without steal."""
+        return (
+            self.user + self.nice + self.system + self.idle + self.iowait + self.irq + self.softirq
+        )
+
+
+@grammar("/proc/stat")
+def parse_stat(data: bytes | str) -> CpuTicks:
+    """Return the host's CPU time and its number of online CPUs."""
+    lines = to_bytes(data).splitlines()
+    name, *words = lines[0].split()
+    if name != b"cpu":
+        raise ValueError(lines[0])
+    ticks = [to_number(word) for word in words]
+    user, nice, system, idle, iowait, irq, softirq = ticks[:7]
+    return CpuTicks(
+        user=user,
+        nice=nice,
+        system=system,
+        idle=idle,
+        iowait=iowait,
+        irq=irq,
+        softirq=softirq,
+        steal=ticks[7] if len(ticks) > 7 else None,  # noqa: PLR2004 - the eighth field
+        cpus=sum(1 for line in lines[1:] if _CPU_LINE.match(line)),
+    )
+
+
+@grammar("/proc/meminfo")
+def parse_meminfo(data: bytes | str) -> dict[str, int]:
+    """Return the values of `/proc/meminfo` in bytes, those without a unit as they are."""
+    values = {}
+    for line in to_bytes(data).splitlines():
+        match = _MEMINFO.fullmatch(line)
+        if match is None:
+            raise ValueError(line)
+        values[match[1].decode("ascii")] = int(match[2]) * (_KIB if match[3] else 1)
+    return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PidStat:
+    """One process, of `/proc/PID/stat`."""
+
+    pid: int
+    name: str
+    """At most 15 bytes of the program's name, whatever characters it has."""
+    state: str
+    parent: int
+    process_group: int
+    session: int
+    user_ticks: int
+    system_ticks: int
+    threads: int
+    start_ticks: int
+    """Since boot; with the pid it names a process for good."""
+    resident_pages: int
+
+
+@grammar("/proc/PID/stat")
+def parse_pid_stat(data: bytes | str) -> PidStat:
+    """Return one process; its name may hold blanks and parentheses, so the last one ends it."""
+    head, closed, tail = to_bytes(data).rpartition(b")")
+    pid, opened, name = head.partition(b" (")
+    fields = tail.split()
+    if not closed or not opened or len(fields) < _PID_STAT_FIELDS_MIN:
+        raise ValueError(data)
+    # A parent or session outside our PID namespace is 0; a process that is just being reaped has
+    # -1 for its process group and session.
+    signed = [_signed(field) for field in fields[1:4]]
+    numbers = [to_number(fields[index]) for index in (11, 12, 17, 19, 21)]
+    return PidStat(
+        pid=to_number(pid),
+        name=name.decode("utf-8", "surrogateescape"),
+        state=fields[0].decode("ascii"),
+        parent=signed[0],
+        process_group=signed[1],
+        session=signed[2],
+        user_ticks=numbers[0],
+        system_ticks=numbers[1],
+        threads=numbers[2],
+        start_ticks=numbers[3],
+        resident_pages=numbers[4],
+    )
+
+
+def _signed(word: bytes) -> int:
+    return -to_number(word[1:]) if word.startswith(b"-") else to_number(word)
+
+
+@grammar("/proc/PID/io")
+def parse_pid_io(data: bytes | str) -> dict[str, int]:
+    """Return `rchar wchar syscr syscw read_bytes write_bytes cancelled_write_bytes`."""
+    values = {}
+    for line in to_bytes(data).splitlines():
+        key, value = line.split(b": ")
+        values[key.decode("ascii")] = to_number(value.strip())
+    return values
+
+
+@grammar("/proc/cpuinfo")
+def parse_cpu_model(data: bytes | str) -> str | None:
+    """Return what the CPU calls itself, or None if it does not say.
+
+    x86 has a model name. Arm boards give numbers, which are turned into the core's name; a big
+    and a little kind of core are both named.
+    """
+    found: dict[bytes, list[bytes]] = {}
+    for line in to_bytes(data).splitlines():
+        key, colon, value = line.partition(b":")
+        if colon and value.strip():
+            found.setdefault(key.strip(), []).append(value.strip())
+    for key in (b"model name", b"cpu model", b"uarch", b"cpu"):
+        if key in found:
+            return found[key][0].decode("utf-8", "replace")
+    if b"CPU part" in found and b"CPU implementer" in found:
+        pairs = zip(found[b"CPU implementer"], found[b"CPU part"], strict=False)
+        return " + ".join(dict.fromkeys(_arm_core(maker, part) for maker, part in pairs))
+    for key in (b"Hardware", b"Processor", b"Model"):
+        if key in found:
+            return found[key][0].decode("utf-8", "replace")
+    return None
+
+
+def _arm_core(maker: bytes, part: bytes) -> str:
+    maker_number, part_number = int(maker, 16), int(part, 16)
+    if maker_number == _ARM_LIMITED and part_number in _ARM_CORES:
+        return _ARM_CORES[part_number]
+    return f"Arm core {maker_number:#04x}/{part_number:#05x}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadAverage:
+    """How many tasks ran or waited for the disk, averaged over 1, 5 and 15 minutes."""
+
+    one: float
+    five: float
+    fifteen: float
+    running: int
+    """Runnable tasks at this moment, the reader included."""
+    tasks: int
+
+
+@grammar("/proc/loadavg")
+def parse_loadavg(data: bytes | str) -> LoadAverage:
+    """Return the host's load."""
+    match = _LOADAVG.fullmatch(to_bytes(data))
+    if match is None:
+        raise ValueError(data)
+    return LoadAverage(
+        one=float(match[1]),
+        five=float(match[2]),
+        fifteen=float(match[3]),
+        running=int(match[4]),
+        tasks=int(match[5]),
+    )
+
+
+@grammar("/proc/PID/status")
+def find_status(data: bytes | str, key: str) -> str | None:
+    """Return one line of `/proc/PID/status`, such as `Cpus_allowed_list`, or None if it lacks."""
+    wanted = to_bytes(key) + b":"
+    for line in to_bytes(data).splitlines():
+        if line.startswith(wanted):
+            return line[len(wanted) :].strip().decode("utf-8", "surrogateescape")
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterfaceCounters:
+    """Bytes and packets of one network interface since it was made."""
+
+    received_bytes: int
+    received_packets: int
+    sent_bytes: int
+    sent_packets: int
+
+
+@grammar("/proc/PID/net/dev")
+def parse_net_dev(data: bytes | str) -> dict[str, InterfaceCounters]:
+    """Return the counters of each network interface, `lo` included."""
+    interfaces = {}
+    for line in to_bytes(data).splitlines()[2:]:  # two lines of headings
+        name, colon, numbers = line.rpartition(b":")
+        words = numbers.split()
+        if not colon or not name.strip():
+            raise ValueError(line)
+        interfaces[name.strip().decode("utf-8", "surrogateescape")] = InterfaceCounters(
+            received_bytes=to_number(words[0]),
+            received_packets=to_number(words[1]),
+            sent_bytes=to_number(words[8]),
+            sent_packets=to_number(words[9]),
+        )
+    return interfaces
