@@ -61,8 +61,11 @@ def build_app(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            settings = getattr(module, "CONTEXT_SETTINGS", {})
-            app.command(name, context_settings=settings)(getattr(module, name.replace("-", "_")))
+            app.command(
+                name,
+                cls=getattr(module, "COMMAND_CLASS", None),
+                context_settings=getattr(module, "CONTEXT_SETTINGS", None),
+            )(getattr(module, name.replace("-", "_")))
     return app
 
 

@@ -1,0 +1,418 @@
+"""`sandbox run`: flags to a RunSpec, a RunResult to a table and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
+from sandbox.errors import SandboxError, SpecError
+from sandbox.records.result import Outcome, RunResult
+from sandbox.spec import Capture, Limits, RunSpec, Ulimit, parse_environment, parse_signal
+from sandbox.units import (
+    UNLIMITED,
+    parse_cpu_list,
+    parse_cpus,
+    parse_duration,
+    parse_size,
+    parse_size_or_unlimited,
+)
+
+
+class Summary(StrEnum):
+    """When to print the table."""
+
+    ALWAYS = "always"
+    AUTO = "auto"
+    NEVER = "never"
+
+
+class RunCommand(TyperCommand):
+    """Lets `--capture` stand alone as well as with `=tee`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give a bare `--capture` its usual value, left of the command only."""
+        takes_value = {
+            name
+            for param in self.params
+            if not getattr(param, "is_flag", False)
+            for name in param.opts
+            if name.startswith("-")
+        }
+        position = 0
+        while position < len(args) and args[position].startswith("-") and args[position] != "--":
+            if args[position] == "--capture":
+                args[position] = "--capture=file"
+            elif args[position] in takes_value:
+                position += 1
+            position += 1
+        return super().parse_args(ctx, args)
+
+
+CONTEXT_SETTINGS = {"allow_interspersed_args": False}
+COMMAND_CLASS = RunCommand
+
+
+def _parse_pids(text: str) -> int:
+    if text in {"0", "-1", "max", "unlimited"}:
+        return UNLIMITED  # docker's ways to say it
+    if not text.isdecimal():
+        raise SpecError(f"`{text}` is not a number of processes")
+    return int(text)
+
+
+def _parse_shares(text: str) -> int:
+    if not text.isdecimal():
+        raise SpecError(f"`{text}` is not a number of CPU shares", hint="1024 is the usual share")
+    return int(text)
+
+
+def _option(name: str, *more: str, panel: str, help: str, **kw: Any) -> Any:  # noqa: A002
+    return typer.Option(name, *more, help=help, rich_help_panel=panel, show_default=False, **kw)
+
+
+_LIMITS, _PROGRAM, _OURS = "Limits", "Program", "Measuring and results"
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND [ARG]...", show_default=False, help="After --.")
+    ],
+    cpus: Annotated[
+        float | None,
+        _option(
+            "--cpus",
+            panel=_LIMITS,
+            metavar="N",
+            parser=parse_cpus,
+            envvar="SANDBOX_CPUS",
+            help="CPU bandwidth: 1.5 is one and a half CPUs.",
+        ),
+    ] = None,
+    cpuset_cpus: Annotated[
+        str | None,
+        _option("--cpuset-cpus", panel=_LIMITS, metavar="LIST", help="Which CPUs: 0-3,6."),
+    ] = None,
+    cpu_shares: Annotated[
+        int | None,
+        _option(
+            "--cpu-shares",
+            panel=_LIMITS,
+            metavar="N",
+            parser=_parse_shares,
+            help="Weight beside others when CPUs are short; 1024 is usual.",
+        ),
+    ] = None,
+    memory: Annotated[
+        int | None,
+        _option(
+            "--memory",
+            "-m",
+            panel=_LIMITS,
+            metavar="SIZE",
+            parser=parse_size_or_unlimited,
+            envvar="SANDBOX_MEMORY",
+            help="Memory limit: 512m, 2g. No swap beside it unless asked for.",
+        ),
+    ] = None,
+    memory_swap: Annotated[
+        int | None,
+        _option(
+            "--memory-swap",
+            panel=_LIMITS,
+            metavar="SIZE",
+            parser=parse_size_or_unlimited,
+            help="Memory and swap together; -1 for unlimited swap.",
+        ),
+    ] = None,
+    memory_reservation: Annotated[
+        int | None,
+        _option(
+            "--memory-reservation",
+            panel=_LIMITS,
+            metavar="SIZE",
+            parser=parse_size,
+            help="Memory that is reclaimed last when the host is short.",
+        ),
+    ] = None,
+    memory_high: Annotated[
+        int | None,
+        _option(
+            "--memory-high",
+            panel=_LIMITS,
+            metavar="SIZE",
+            parser=parse_size,
+            help="Above it the run is slowed down instead of killed.",
+        ),
+    ] = None,
+    pids_limit: Annotated[
+        int | None,
+        _option(
+            "--pids-limit",
+            panel=_LIMITS,
+            metavar="N",
+            parser=_parse_pids,
+            help="Processes and threads; 4096 unless given, -1 for no limit.",
+        ),
+    ] = None,
+    ulimit: Annotated[
+        list[str] | None,
+        _option(
+            "--ulimit",
+            panel=_LIMITS,
+            metavar="NAME=SOFT[:HARD]",
+            help="A resource limit of every process, such as nofile=1024.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        int | None,
+        _option(
+            "--timeout",
+            panel=_LIMITS,
+            metavar="TIME",
+            parser=parse_duration,
+            help="Wall-clock time: 250ms, 10s, 1m30s. Exit status 124.",
+        ),
+    ] = None,
+    cpu_time: Annotated[
+        int | None,
+        _option(
+            "--cpu-time",
+            panel=_LIMITS,
+            metavar="TIME",
+            parser=parse_duration,
+            help="CPU time of all processes together. Exit status 124.",
+        ),
+    ] = None,
+    stop_signal: Annotated[
+        int | None,
+        _option(
+            "--stop-signal",
+            panel=_LIMITS,
+            metavar="SIGNAL",
+            parser=parse_signal,
+            help="Sent first when --stop-timeout gives a grace; TERM unless given.",
+        ),
+    ] = None,
+    stop_timeout: Annotated[
+        int | None,
+        _option(
+            "--stop-timeout",
+            panel=_LIMITS,
+            metavar="TIME",
+            parser=parse_duration,
+            help="Grace between the stop signal and SIGKILL.",
+        ),
+    ] = None,
+    oom_continue: Annotated[
+        bool,
+        _option(
+            "--oom-continue",
+            panel=_LIMITS,
+            help="Let the kernel kill one process for memory and the rest go on.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool,
+        _option(
+            "--strict",
+            panel=_LIMITS,
+            envvar="SANDBOX_STRICT",
+            help="Refuse to start when a limit that you gave cannot be enforced here.",
+        ),
+    ] = False,
+    env: Annotated[
+        list[str] | None,
+        _option(
+            "--env", "-e", panel=_PROGRAM, metavar="NAME[=VALUE]", help="Set a variable for it."
+        ),
+    ] = None,
+    env_file: Annotated[
+        list[Path] | None,
+        _option("--env-file", panel=_PROGRAM, metavar="FILE", help="Set variables from a file."),
+    ] = None,
+    workdir: Annotated[
+        str | None, _option("--workdir", "-w", panel=_PROGRAM, metavar="DIR", help="Start there.")
+    ] = None,
+    user: Annotated[
+        str | None,
+        _option(
+            "--user", "-u", panel=_PROGRAM, metavar="USER[:GROUP]", help="Run it as this user."
+        ),
+    ] = None,
+    thread_hints: Annotated[
+        bool,
+        _option(
+            "--thread-hints/--no-thread-hints",
+            panel=_PROGRAM,
+            help="Set OMP_NUM_THREADS and the like to the CPU limit; on unless refused.",
+        ),
+    ] = True,
+    wait_all: Annotated[
+        bool,
+        _option(
+            "--wait-all",
+            panel=_PROGRAM,
+            help="Wait for every process, not for the main one alone.",
+        ),
+    ] = False,
+    detach: Annotated[
+        bool,
+        _option(
+            "--detach", "-d", panel=_PROGRAM, help="Run in the background; print the run's id."
+        ),
+    ] = False,
+    capture: Annotated[
+        Capture,
+        _option(
+            "--capture",
+            panel=_PROGRAM,
+            metavar="[=tee]",
+            help="Keep its output in the run directory; =tee shows it as well.",
+        ),
+    ] = Capture.NONE,
+    name: Annotated[
+        str | None, _option("--name", panel=_OURS, metavar="NAME", help="A name for the run.")
+    ] = None,
+    interval: Annotated[
+        int | None,
+        _option(
+            "--interval",
+            panel=_OURS,
+            metavar="TIME",
+            parser=parse_duration,
+            envvar="SANDBOX_INTERVAL",
+            help="Time between samples, from 1ms; 10ms unless given.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        _option(
+            "--output",
+            "-o",
+            panel=_OURS,
+            metavar="FILE",
+            help="Write the result (.json) or the samples (.jsonl, .csv) to FILE.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, _option("--force", panel=_OURS, help="Overwrite the file of --output.")
+    ] = False,
+    summary: Annotated[
+        Summary,
+        _option(
+            "--summary",
+            panel=_OURS,
+            envvar="SANDBOX_SUMMARY",
+            help="When to print the table: always, never, or auto (unless -o tells a script).",
+        ),
+    ] = Summary.AUTO,
+    quiet: Annotated[
+        bool, _option("--quiet", "-q", panel=_OURS, help="Print no table and no warnings.")
+    ] = False,
+) -> None:
+    """Run COMMAND inside a CPU and memory budget and report exactly what it used.
+
+    The program's input, output, signals and exit status stay its own; the report goes to stderr.
+    """
+    given = _from_env_files(env_file or []) | parse_environment(tuple(env or ()))[0]
+    limits = Limits(
+        cpus=cpus,
+        cpuset_cpus=None if cpuset_cpus is None else parse_cpu_list(cpuset_cpus),
+        cpu_shares=cpu_shares,
+        memory_bytes=memory,
+        memory_swap_bytes=memory_swap,
+        memory_reservation_bytes=memory_reservation,
+        memory_high_bytes=memory_high,
+        pids=pids_limit,
+        ulimits=tuple(Ulimit.parse(text) for text in ulimit or ()),
+        timeout_ns=timeout,
+        cpu_time_usec=None if cpu_time is None else -(-cpu_time // 1_000),
+    )
+    optional: dict[str, Any] = {"interval_ns": interval, "stop_signal": stop_signal}
+    spec = RunSpec(
+        command=tuple(command),
+        limits=limits,
+        environment=given,
+        environment_unset=parse_environment(tuple(env or ()))[1],
+        user=user,
+        workdir=workdir,
+        name=name,
+        capture=Capture.FILE if detach and capture is Capture.NONE else capture,
+        detach=detach,
+        strict=strict,
+        oom_continue=oom_continue,
+        wait_all=wait_all,
+        thread_hints=thread_hints,
+        stop_timeout_ns=stop_timeout,
+        **{key: value for key, value in optional.items() if value is not None},
+    )
+    if output is not None:
+        from sandbox.report.export import check_export_path
+
+        check_export_path(output, force=force)
+    shown = not quiet and (
+        summary is Summary.ALWAYS
+        or (summary is Summary.AUTO and (output is None or sys.stderr.isatty()))
+    )
+    raise CommandExit(_execute(spec, output=output, force=force, shown=shown, quiet=quiet))
+
+
+def _from_env_files(paths: list[Path]) -> dict[str, str]:
+    from sandbox.environment.env_file import parse_env_file
+
+    values: dict[str, str] = {}
+    for path in paths:
+        try:
+            text = path.read_text("utf-8-sig", errors="surrogateescape")
+        except OSError as exc:
+            raise SpecError(f"cannot read the file of variables {path}: {exc.strerror}") from None
+        values |= parse_env_file(text, str(path))
+    return values
+
+
+def _execute(spec: RunSpec, *, output: Path | None, force: bool, shown: bool, quiet: bool) -> int:
+    if spec.detach:
+        from sandbox.engine.background import run_in_background
+
+        say(run_in_background(spec, _exporter(output, force=force)), sys.stdout)
+        return 0
+    from sandbox.engine.order import run as run_now
+
+    result = run_now(spec)
+    if shown:
+        from sandbox.report.table import render_result
+
+        stream = sys.stderr
+        say(
+            render_result(
+                result,
+                width=width_of(stream),
+                color=has_color(stream),
+                unicode=has_unicode(stream),
+            )
+        )
+    elif result.outcome is not Outcome.EXITED and not quiet:
+        say(f"sandbox: {result.reason}")
+    try:
+        _exporter(output, force=force)(result)
+    except SandboxError as error:
+        print_error(error)
+    return result.exit_code if result.exit_code is not None else SandboxError.exit_code
+
+
+def _exporter(output: Path | None, *, force: bool) -> Any:
+    def export(result: RunResult) -> None:
+        if output is None:
+            return
+        from sandbox.report.export import write_export
+        from sandbox.store.reading import blocks_of
+
+        write_export(output, result, blocks_of(result), force=force)
+
+    return export
