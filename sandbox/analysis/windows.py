@@ -3,7 +3,7 @@
 A window is one second long and ends at a sample; its mean is what the counter grew in it. Where
 the window begins between two samples, the counter is taken to have grown evenly between them.
 Since the counter is cumulative, nothing is lost in a gap: a window inside a gap has the gap's
-exact mean.
+exact mean. Peaks inside a gap, or between samples more than a second apart, stay unseen.
 
 `max` is the largest window. `p95` is the smallest value that 95 % of the time is not above: each
 window stands for the time since the sample before it, so irregular sampling does not bend it.
