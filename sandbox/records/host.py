@@ -34,3 +34,28 @@ class Host:
     hostname: str | None = None
     unavailable: dict[str, str] = field(default_factory=dict)
     """Metrics that this host cannot give, each with its reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoad:
+    """What the whole machine has done since its start; two of them tell what it did meanwhile.
+
+    A value is None where the kernel does not tell it.
+    """
+
+    time_ns: int
+    """CLOCK_MONOTONIC at the reading."""
+    total_usec: int | None = None
+    """CPU time of every kind, idle and stolen too, summed over all CPUs."""
+    idle_usec: int | None = None
+    """Of that: idle, waiting for I/O included."""
+    steal_usec: int | None = None
+    """Of that: taken by the hypervisor for others."""
+    swap_in_pages: int | None = None
+    swap_out_pages: int | None = None
+    oom_kills: int | None = None
+    """OOM kills on the whole machine, those inside groups included."""
+    thermal_throttles: int | None = None
+    """Times that a CPU was slowed for its temperature, summed over CPUs."""
+    load_average: float | None = None
+    """Runnable and uninterruptible tasks, averaged over the last minute."""
