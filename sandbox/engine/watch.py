@@ -6,10 +6,12 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandbox.kernel.group import Alarm, Group
 from sandbox.kernel.launcher import Child
+from sandbox.kernel.libc import SignalInfo
 from sandbox.records.observed import Observed, StopCause
 from sandbox.records.program import ExitStatus
 from sandbox.records.result import OomKill
@@ -39,7 +41,7 @@ _FORWARDED = (
     signal.SIGCONT,
     signal.SIGWINCH,
 )
-_ENDING = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
+ENDING_SIGNALS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
 
 
 def watched_signals() -> tuple[int, ...]:
@@ -50,52 +52,40 @@ def watched_signals() -> tuple[int, ...]:
     return tuple(
         number
         for number in _FORWARDED
-        if number not in _ENDING or signal.getsignal(number) is not signal.SIG_IGN
+        if number not in ENDING_SIGNALS or signal.getsignal(number) is not signal.SIG_IGN
     )
 
 
+@dataclass(slots=True, kw_only=True)
 class Watch:
     """Supervises one released program until its tree may be swept away."""
 
-    def __init__(
-        self,
-        *,
-        loop: Loop,
-        group: Group,
-        child: Child,
-        sampler: Sampler,
-        spec: RunSpec,
-        cpus: float,
-        emit: Emit,
-        started_ns: int,
-        stop_fd: int | None = None,
-    ) -> None:
-        """Take everything that stands ready; `cpus` is the most that the run can burn at once."""
-        self._loop = loop
-        self._group = group
-        self._child = child
-        self._sampler = sampler
-        self._spec = spec
-        self._cpus = cpus
-        self._emit = emit
-        self._started_ns = started_ns
-        self._stop_fd = stop_fd
-        self._exit: ExitStatus | None = None
-        self._main_ended_ns: int | None = None
-        self._all_ended_ns: int | None = None
-        self._cause: StopCause | None = None
-        self._cause_signal: int | None = None
-        self._cause_sender_pid: int | None = None
-        self._oom_kills: list[OomKill] = []
-        self._oom_seen = 0
-        self._interrupts_ns: list[int] = []
-        self._stopped_ns = 0
-        self._killed = False
+    loop: Loop
+    group: Group
+    child: Child
+    sampler: Sampler
+    spec: RunSpec
+    cpus: float
+    """The most CPUs that the run can burn at once."""
+    emit: Emit
+    started_ns: int
+    stop_fd: int | None = None
+    _exit: ExitStatus | None = field(default=None, init=False)
+    _main_ended_ns: int | None = field(default=None, init=False)
+    _all_ended_ns: int | None = field(default=None, init=False)
+    _cause: StopCause | None = field(default=None, init=False)
+    _cause_signal: int | None = field(default=None, init=False)
+    _cause_sender_pid: int | None = field(default=None, init=False)
+    _oom_kills: list[OomKill] = field(default_factory=list, init=False)
+    _oom_seen: int = field(default=0, init=False)
+    _interrupts_ns: list[int] = field(default_factory=list, init=False)
+    _stopped_ns: int = field(default=0, init=False)
+    _killed: bool = field(default=False, init=False)
 
     def run(self) -> Observed:
         """Watch until the run has ended by itself or was ended; processes may be left over."""
         self._arm()
-        self._loop.run(self._is_over)
+        self.loop.run(self._is_over)
         self._note_oom_kills()
         ended_ns = self._all_ended_ns or self._main_ended_ns or time.monotonic_ns()
         return Observed(
@@ -108,50 +98,47 @@ class Watch:
             stopped_ns=self._stopped_ns,
         )
 
-    def finish_oom(self, observed: Observed) -> Observed:
+    def add_late_oom_kills(self, observed: Observed) -> Observed:
         """Return `observed` with the OOM kills that were counted after the loop had ended."""
-        from dataclasses import replace
-
         self._note_oom_kills()
         return replace(observed, oom_kills=tuple(self._oom_kills))
 
     def _arm(self) -> None:
-        loop, limits = self._loop, self._spec.limits
-        loop.on_fd(self._child.fd, select.EPOLLIN, self._main_ended)
-        alarm = self._group.oom_alarm()
+        loop, limits = self.loop, self.spec.limits
+        loop.on_fd(self.child.fd, select.EPOLLIN, self._main_ended)
+        alarm = self.group.oom_alarm()
         if alarm is not None:
             loop.on_fd(alarm.fd, alarm.mask, self._oom_rings(alarm))
-        if self._spec.wait_all:
+        if self.spec.wait_all:
             self._arm_empty()
         if limits.timeout_ns is not None:
-            loop.at(self._started_ns + limits.timeout_ns, self._time_is_up)
+            loop.at(self.started_ns + limits.timeout_ns, self._time_is_up)
         if limits.cpu_time_usec is not None:
             self._check_cpu_time()
-        if self._stop_fd is not None:
-            loop.on_fd(self._stop_fd, select.EPOLLIN | select.EPOLLHUP, self._caller_stops)
+        if self.stop_fd is not None:
+            loop.on_fd(self.stop_fd, select.EPOLLIN | select.EPOLLHUP, self._caller_stops)
         loop.on_gap(self._gap)
-        loop.on_signals(watched_signals(), self._signal)
-        loop.every(self._spec.interval_ns, self._tick)
+        loop.every(self.spec.interval_ns, self._tick, start_ns=self.sampler.start_ns)
 
     def _is_over(self) -> bool:
         if self._main_ended_ns is None:
             return False
-        return not self._spec.wait_all or self._killed or self._all_ended_ns is not None
+        return not self.spec.wait_all or self._killed or self._all_ended_ns is not None
 
     # The program
 
     def _main_ended(self) -> None:
-        exit_status = self._child.reap()
+        exit_status = self.child.reap()
         if exit_status is None:
             return
         self._main_ended_ns = time.monotonic_ns()
         self._exit = exit_status
-        self._loop.forget(self._child.fd)
-        if self._spec.wait_all:
+        self.loop.forget(self.child.fd)
+        if self.spec.wait_all:
             self._check_empty()
 
     def _arm_empty(self) -> None:
-        alarm = self._group.empty_alarm()
+        alarm = self.group.empty_alarm()
         if alarm is None:
             self._poll_empty()
             return
@@ -160,27 +147,27 @@ class Watch:
             alarm.drain()
             self._check_empty()
 
-        self._loop.on_fd(alarm.fd, alarm.mask, rings)
+        self.loop.on_fd(alarm.fd, alarm.mask, rings)
 
     def _poll_empty(self) -> None:
         self._check_empty()
         if self._all_ended_ns is None:
-            self._loop.at(time.monotonic_ns() + 10_000_000, self._poll_empty)
+            self.loop.at(time.monotonic_ns() + 10_000_000, self._poll_empty)
 
     def _check_empty(self) -> None:
-        if self._main_ended_ns is not None and not self._group.is_populated():
+        if self._main_ended_ns is not None and not self.group.is_populated():
             self._all_ended_ns = time.monotonic_ns()
 
     # Sampling
 
     def _tick(self, expirations: int) -> None:
-        self._sampler.tick(expirations)
-        if self._group.over_limit():
+        self.sampler.tick(expirations)
+        if self.group.over_limit():
             self._end(StopCause.MEMORY)
 
     def _gap(self, gap_ns: int) -> None:
         self._stopped_ns += gap_ns
-        self._emit("gap", {"gap_ns": gap_ns})
+        self.emit("gap", {"gap_ns": gap_ns})
 
     # Limits
 
@@ -189,8 +176,8 @@ class Watch:
 
     def _check_cpu_time(self) -> None:
         """Look at the counter when the limit could be reached at the earliest."""
-        limit_usec = self._spec.limits.cpu_time_usec
-        used_usec = self._sampler.cpu_usage_usec()
+        limit_usec = self.spec.limits.cpu_time_usec
+        used_usec = self.sampler.cpu_usage_usec()
         if limit_usec is None or used_usec is None:
             return
         left_usec = limit_usec - used_usec
@@ -198,8 +185,8 @@ class Watch:
             self._end(StopCause.CPU_TIME)
             return
         # The kernel moves the counter at its tick, so looking sooner than that is in vain.
-        soonest_ns = int(left_usec * _NS_PER_USEC / self._cpus) + _CPU_CHECK_SLACK_NS
-        self._loop.at(
+        soonest_ns = int(left_usec * _NS_PER_USEC / self.cpus) + _CPU_CHECK_SLACK_NS
+        self.loop.at(
             time.monotonic_ns() + max(soonest_ns, _CPU_CHECK_FLOOR_NS), self._check_cpu_time
         )
 
@@ -208,17 +195,17 @@ class Watch:
         if self._cause is not None:
             return
         self._cause = cause
-        self._emit("limit", {"cause": cause.value})
-        grace_ns = self._spec.stop_timeout_ns
+        self.emit("limit", {"cause": cause.value})
+        grace_ns = self.spec.stop_timeout_ns
         if grace_ns and cause in {StopCause.TIMEOUT, StopCause.CPU_TIME}:
-            self._child.signal(self._spec.stop_signal)
-            self._loop.at(time.monotonic_ns() + grace_ns, self._kill)
+            self.child.signal(self.spec.stop_signal)
+            self.loop.at(time.monotonic_ns() + grace_ns, self._kill)
         else:
             self._kill()
 
     def _kill(self) -> None:
         self._killed = True
-        self._group.kill()
+        self.group.kill()
 
     # Out of memory
 
@@ -232,42 +219,42 @@ class Watch:
 
     def _watch_oom_counter(self, rechecks_left: int) -> None:
         if self._note_oom_kills():
-            if not self._spec.oom_continue and self._cause is None:
+            if not self.spec.oom_continue and self._cause is None:
                 self._cause = StopCause.OOM
                 self._kill()
         elif rechecks_left:
-            self._loop.at(
+            self.loop.at(
                 time.monotonic_ns() + _OOM_RECHECK_NS,
                 lambda: self._watch_oom_counter(rechecks_left - 1),
             )
 
     def _note_oom_kills(self) -> bool:
         """Record a rise of the kernel's counter; return whether there was one."""
-        count = self._group.oom_kills()
+        count = self.group.oom_kills()
         if count is None or count <= self._oom_seen:
             return False
         self._oom_seen = count
         now_ns = time.monotonic_ns()
-        cause = "limit" if self._group.oom_events() else "host"
-        since_start_ns = now_ns - self._started_ns
-        self._oom_kills.append(
-            OomKill(time_ns=now_ns, since_start_ns=since_start_ns, cause=cause)
-        )
-        self._emit("oom", {"oom_kills": count, "cause": cause, "since_start_ns": since_start_ns})
+        cause = "limit" if self.group.oom_events() else "host"
+        since_start_ns = now_ns - self.started_ns
+        self._oom_kills.append(OomKill(time_ns=now_ns, since_start_ns=since_start_ns, cause=cause))
+        self.emit("oom", {"oom_kills": count, "cause": cause, "since_start_ns": since_start_ns})
         return True
 
     # Signals and the caller
 
-    def _signal(self, number: int, from_kernel: bool, sender_pid: int) -> None:  # noqa: FBT001
+    def signal(self, info: SignalInfo) -> None:
+        """Take one signal that was sent to the supervisor."""
+        number = info.number
         if number not in {signal.SIGCONT, signal.SIGWINCH}:
-            self._emit("signal", {"signal": number, "from_terminal": from_kernel})
-        if from_kernel:
+            self.emit("signal", {"signal": number, "from_terminal": info.from_kernel})
+        if info.from_kernel:
             # The terminal has sent it to the program as well: sending it again would be twice.
             self._terminal_signal(number)
             return
-        self._child.signal(number)
-        if number in _ENDING:
-            self._stop_softly(StopCause.SIGNAL, number, sender_pid)
+        self.child.signal(number)
+        if number in ENDING_SIGNALS:
+            self._stop_softly(StopCause.SIGNAL, number, info.sender_pid)
 
     def _terminal_signal(self, number: int) -> None:
         now_ns = time.monotonic_ns()
@@ -289,14 +276,14 @@ class Watch:
                 self._kill()  # asked twice
             return
         self._cause, self._cause_signal, self._cause_sender_pid = cause, number, sender_pid
-        grace_ns = self._spec.stop_timeout_ns
+        grace_ns = self.spec.stop_timeout_ns
         if grace_ns is None:
             grace_ns = DEFAULT_STOP_TIMEOUT_NS
-        self._loop.at(time.monotonic_ns() + grace_ns, self._kill)
+        self.loop.at(time.monotonic_ns() + grace_ns, self._kill)
 
     def _caller_stops(self) -> None:
-        if self._stop_fd is not None:
-            self._loop.forget(self._stop_fd)
+        if self.stop_fd is not None:
+            self.loop.forget(self.stop_fd)
         if self._cause is None:
             self._cause = StopCause.CALLER
         self._kill()

@@ -1,0 +1,283 @@
+"""One run in its order: check, create, apply, launch, sample, wait, read, remove."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sandbox.engine.capture import Capturing
+from sandbox.engine.watch import ENDING_SIGNALS, Watch, watched_signals
+from sandbox.environment.host import prepare
+from sandbox.errors import HostError, LaunchError, SandboxError
+from sandbox.kernel.backend import Backend, open_backend
+from sandbox.kernel.check import check
+from sandbox.kernel.host import read_host, read_load
+from sandbox.kernel.launcher import Child
+from sandbox.kernel.libc import SignalInfo
+from sandbox.kernel.place import find_place
+from sandbox.kernel.roots import Roots
+from sandbox.records.codec import to_plain
+from sandbox.records.limits import LimitReport, LimitState
+from sandbox.records.observed import Observed
+from sandbox.records.result import Event, Outcome, RunResult, RunWarning
+from sandbox.records.sample import TIME
+from sandbox.sampling.clock import monotonic, utc_ns
+from sandbox.sampling.loop import Loop
+from sandbox.sampling.sampler import Sampler
+from sandbox.spec import RunSpec
+from sandbox.store.directory import new_run_id, open_directory
+from sandbox.store.home import find_home
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a run takes from around it; tests pass their own."""
+
+    roots: Roots = field(default_factory=Roots)
+    home: Path | None = None
+    """Where run directories are; None finds it as the command line does."""
+    stdio: tuple[int | None, int | None, int | None] = (None, None, None)
+    """Descriptors for the program where the supervisor's own are not meant."""
+    stop_fd: int | None = None
+    """Readable or hung up when the caller wants the run to end."""
+    on_started: Callable[[RunResult], None] | None = None
+    """Called once the program runs."""
+    conclude: Callable[[RunResult], None] | None = None
+    """Called with the whole result before the run directory is unlocked."""
+    open_backend: Callable[..., Backend] = open_backend
+
+
+def run(spec: RunSpec, surroundings: Surroundings | None = None) -> RunResult:
+    """Run one command to its end and return all that is known of it.
+
+    Raises:
+        SandboxError: nothing was started, and nothing is left behind.
+    """
+    with _Run(spec, surroundings or Surroundings()) as one:
+        one.survey()
+        one.open_record()
+        one.make_group()
+        child = one.pause_child()
+        observed = one.release_and_watch(child)
+        return one.finish(observed)
+
+
+class _Run:
+    """The state between the steps; whatever a step has made is undone if a later one fails."""
+
+    def __init__(self, spec: RunSpec, around: Surroundings) -> None:
+        self.spec = spec
+        self.around = around
+        self.undo = ExitStack()
+        self.watch: Watch | None = None
+        self.problems: list[str] = []
+
+    def __enter__(self) -> Self:
+        self.undo.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.undo.__exit__(kind, error, traceback)
+
+    def survey(self) -> None:
+        """Look at the host and refuse what it cannot give, before anything is made."""
+        self.loop = Loop()
+        self.undo.callback(self.loop.close)
+        # From here on a signal waits until the loop serves it: none can cut a step in two.
+        self.loop.on_signals(watched_signals(), self._signal)
+        self.place = find_place(self.around.roots)
+        self.host = read_host(self.around.roots, self.place)
+        self.limits = self.spec.limits.with_defaults()
+        check(self.limits, self.host)
+        self.run_id = new_run_id()
+        self.prepared = prepare(self.spec, self.host, self.run_id)
+
+    def open_record(self) -> None:
+        """Claim the name and make the run directory, or a stand-in where none can be written."""
+        home = self.around.home or find_home()
+        self.directory = open_directory(home, self.run_id, self.spec.name)
+        self.undo.callback(self.directory.close)
+        self.discard = self.undo.enter_context(ExitStack())
+        self.discard.callback(self.directory.discard)
+        self.capturing = Capturing(self.spec.capture, self.directory.output_paths())
+        self.undo.callback(self.capturing.close_files)
+
+    def make_group(self) -> None:
+        """Start the guard, then make the group and set its limits."""
+        self.backend = self.around.open_backend(
+            self.place, self.around.roots, self.run_id, oom_group=not self.spec.oom_continue
+        )
+        self.group = self.backend.group
+        self.undo.callback(self.group.close)
+        self.directory.write_groups(self.group.directories)
+        self.undo.callback(self.backend.start_guard())
+        self.undo.callback(self.group.remove)
+        self.group.create()
+        self.reports = self.group.apply(self.limits)
+        self._mark_defaults()
+        if self.spec.strict:
+            _refuse_unenforced(self.reports)
+
+    def pause_child(self) -> Child:
+        """Put a paused child into the group and take the baseline."""
+        self.undo.callback(self.group.kill)
+        stdio = tuple(
+            ours if ours is not None else given
+            for ours, given in zip(self.capturing.stdio(), self.around.stdio, strict=True)
+        )
+        program = replace(self.prepared.program, stdio=stdio)
+        child = self.backend.launcher.start(program, self.group)
+        self.discard.callback(child.abandon)
+        self.capturing.start()
+        self.group.start()
+        self.reader = self.group.open_reader()
+        self.undo.callback(self.reader.close)
+        sink = self.directory.open_sink(
+            (TIME, *self.reader.fast_columns), (TIME, *self.reader.slow_columns)
+        )
+        self.sink = sink
+        self.sampler = Sampler(self.reader, sink, monotonic, self.spec.interval_ns)
+        return child
+
+    def release_and_watch(self, child: Child) -> Observed:
+        """Let the program go and stay with it until its tree may be swept away."""
+        self.result = self._first_result()
+        self.directory.write_run(to_plain(self.result))
+        self.load_before = read_load(self.around.roots)
+        if pending := signal.sigpending() & ENDING_SIGNALS:
+            name = signal.Signals(min(pending)).name
+            raise SandboxError(f"stopped by {name} before the program was started")
+        self.sampler.first()
+        started_ns, started_utc_ns = monotonic(), utc_ns()
+        self.result = replace(self.result, started_ns=started_ns, started_utc_ns=started_utc_ns)
+        try:
+            child.release()
+        except LaunchError as error:
+            self._keep_failed_start(error)
+            raise
+        self.discard.pop_all()
+        self.undo.callback(child.abandon)
+        if self.around.on_started is not None:
+            self.around.on_started(self.result)
+        self.watch = Watch(
+            loop=self.loop,
+            group=self.group,
+            child=child,
+            sampler=self.sampler,
+            spec=self.spec,
+            cpus=min(self.limits.cpus or len(self.host.cpus_allowed), len(self.host.cpus_allowed)),
+            emit=self._emit,
+            started_ns=started_ns,
+            stop_fd=self.around.stop_fd,
+        )
+        return self.watch.run()
+
+    def finish(self, observed: Observed) -> RunResult:
+        """Sweep the tree away, read the totals, remove the group and conclude."""
+        self.sampler.last()
+        leftovers = len(self.group.pids())
+        self.group.kill()
+        self.capturing.finish()
+        if self.watch is not None:
+            observed = self.watch.add_late_oom_kills(observed)
+        observed = replace(observed, leftover_processes=leftovers)
+        totals = self.group.totals()
+        load_after = read_load(self.around.roots)
+        overhead = self.sampler.overhead()
+        self.sink.close()
+        from sandbox.engine.conclude import conclude
+
+        result = conclude(
+            replace(self.result, totals=totals, overhead=overhead),
+            observed,
+            self.directory.blocks(),
+            sampled_peaks=self.sampler.peaks(),
+            loads=(self.load_before, load_after),
+        )
+        result = replace(result, warnings=(*result.warnings, *self._problems()))
+        self.directory.append_event(self._event("ended", {"outcome": result.outcome.value}))
+        self.directory.write_run(to_plain(result))
+        if self.around.conclude is not None:
+            self.around.conclude(result)
+        return result
+
+    def _first_result(self) -> RunResult:
+        from sandbox import __version__
+
+        return RunResult(
+            run_id=self.run_id,
+            name=self.directory.name,
+            command=self.spec.command,
+            spec=self.spec.public(),
+            host=self.host,
+            limits=self.reports,
+            outcome=Outcome.RUNNING,
+            exit_code=None,
+            started_utc_ns=utc_ns(),
+            started_ns=monotonic(),
+            unavailable={**self.host.unavailable, **self.group.unavailable},
+            thread_hints=self.prepared.thread_hints,
+            groups=tuple(map(str, self.group.directories)),
+            directory=None if self.directory.path is None else str(self.directory.path),
+            versions={
+                "sandbox": __version__,
+                "python": sys.version.split()[0],
+                "kernel": self.host.kernel,
+            },
+        )
+
+    def _keep_failed_start(self, error: LaunchError) -> None:
+        """Keep the record of a program that could not be executed: a detached one has no other."""
+        self.discard.pop_all()
+        failed = replace(
+            self.result,
+            outcome=Outcome.NOT_STARTED,
+            exit_code=error.exit_code,
+            reason=str(error),
+        )
+        self.directory.write_run(to_plain(failed))
+
+    def _mark_defaults(self) -> None:
+        asked = self.spec.limits
+        defaults = {"pids"} if asked.pids is None else set()
+        if asked.memory_swap_bytes is None:
+            defaults.add("memory_swap")
+        self.reports = tuple(
+            replace(report, by_default=report.name in defaults) for report in self.reports
+        )
+
+    def _signal(self, info: SignalInfo) -> None:
+        if self.watch is not None:
+            self.watch.signal(info)
+
+    def _event(self, kind: str, detail: dict[str, Any]) -> Event:
+        return Event(time_ns=monotonic(), utc_ns=utc_ns(), kind=kind, detail=detail)
+
+    def _emit(self, kind: str, detail: dict[str, Any]) -> None:
+        self.directory.append_event(self._event(kind, detail))
+
+    def _problems(self) -> tuple[RunWarning, ...]:
+        texts = (*self.capturing.problems, *self.directory.problems())
+        return tuple(RunWarning(code="record", text=text) for text in texts)
+
+
+def _refuse_unenforced(reports: tuple[LimitReport, ...]) -> None:
+    for report in reports:
+        if report.state is not LimitState.ENFORCED and not report.by_default:
+            raise HostError(
+                f"the {report.name} limit of {report.asked} cannot be enforced here: "
+                f"{report.reason or report.state.value}",
+                hint="leave out --strict to run with it "
+                + ("approximated" if report.state is LimitState.APPROXIMATED else "ignored"),
+            )

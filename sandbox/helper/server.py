@@ -1,0 +1,86 @@
+"""The helper process: small, single-threaded, warm; it forks one supervisor a run.
+
+A big parent makes fork slow, its threads make fork unsafe, and its GIL would disturb every tick;
+so the program is launched and sampled from here. It ends when its client has gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from typing import NoReturn
+
+from sandbox.engine.order import Surroundings, run
+from sandbox.errors import SandboxError
+from sandbox.helper.protocol import receive_message, send_message, spec_from_plain
+from sandbox.records.codec import to_plain
+
+DESCRIPTORS = 5
+"""The conversation, stdin, stdout, stderr and the directory to start in."""
+
+
+def serve(control_fd: int) -> NoReturn:
+    """Take requests until the client has gone."""
+    control = socket.socket(fileno=control_fd)
+    # The terminal's signals are for the program; the client tells us when to stop it.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the supervisors
+    _import_what_a_run_needs()
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, 1, DESCRIPTORS)
+        if not message:
+            os._exit(0)
+        if len(fds) == DESCRIPTORS and os.fork() == 0:
+            control.close()
+            _supervise(*fds)
+        for fd in fds:
+            os.close(fd)
+
+
+def _import_what_a_run_needs() -> None:
+    """Pay for lazy imports now rather than in each supervisor."""
+    import sandbox.engine.conclude
+    import sandbox.kernel.backend
+    import sandbox.kernel.guard
+    import sandbox.kernel.processes
+
+
+def _supervise(talk_fd: int, stdin: int, stdout: int, stderr: int, cwd: int) -> NoReturn:
+    """Run one spec and answer with its result; never return."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.fchdir(cwd)
+        os.close(cwd)
+        for fd, place in ((stdin, 0), (stdout, 1), (stderr, 2)):
+            os.dup2(fd, place)
+            os.close(fd)
+        with socket.socket(fileno=talk_fd) as talk:
+            _answer(talk)
+    finally:
+        os._exit(0)
+
+
+def _answer(talk: socket.socket) -> None:
+    plain = receive_message(talk)
+    if plain is None:
+        return
+    os.environb.clear()
+    os.environb.update(
+        {os.fsencode(name): os.fsencode(value) for name, value in plain["environ"].items()}
+    )
+    os.umask(plain["umask"])
+    try:
+        result = run(spec_from_plain(plain["spec"]), Surroundings(stop_fd=talk.fileno()))
+        answer = {"result": to_plain(result)}
+    except SandboxError as error:
+        answer = {
+            "error": str(error),
+            "hint": error.hint,
+            "kind": type(error).__name__,
+            "exit_code": error.exit_code,
+        }
+    with contextlib.suppress(OSError):  # the client has gone, so nobody wants the answer
+        send_message(talk, answer)

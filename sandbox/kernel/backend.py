@@ -1,0 +1,55 @@
+"""From the host's mode to what a run is made with: a group, a launcher and a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.kernel.group import Group
+from sandbox.kernel.launcher import Launcher
+from sandbox.kernel.place import Place
+from sandbox.kernel.roots import Roots
+from sandbox.records.host import Mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """What one run is made with."""
+
+    group: Group
+    launcher: Launcher
+    kill_directory: Path | None
+    """The v2 directory whose death ends the run; None where a keeper does the guarding."""
+
+    def start_guard(self) -> Callable[[], None]:
+        """Start what ends the run when the supervisor is killed; return how to send it home."""
+        if self.kill_directory is None:
+            return lambda: None
+        from sandbox.kernel.guard import Guard
+
+        return Guard.start(
+            kill_directory=self.kill_directory, directories=self.group.directories
+        ).dismiss
+
+
+def open_backend(place: Place, roots: Roots, run_id: str, *, oom_group: bool) -> Backend:
+    """Return the backend of this host's mode; nothing is created yet."""
+    if place.mode is Mode.NONE:
+        from sandbox.kernel.bare import BareGroup
+        from sandbox.kernel.keeper import KeeperLauncher
+
+        bare = BareGroup(run_id, roots)
+        return Backend(group=bare, launcher=KeeperLauncher(), kill_directory=None)
+    from sandbox.kernel.processes import ProcessLauncher
+
+    group: Group
+    if place.mode is Mode.UNIFIED:
+        from sandbox.kernel.unified import UnifiedGroup
+
+        group = UnifiedGroup(place, run_id, roots, oom_group=oom_group)
+    else:
+        from sandbox.kernel.hybrid import HybridGroup
+
+        group = HybridGroup(place, run_id, roots, oom_group=oom_group)
+    return Backend(group=group, launcher=ProcessLauncher(), kill_directory=group.kill_directory)
