@@ -5,9 +5,9 @@ import sys
 import time
 
 size_bytes = int(sys.argv[1]) << 20
-block = mmap.mmap(-1, size_bytes) if size_bytes else b""
-if size_bytes and hasattr(mmap, "MADV_NOHUGEPAGE"):
-    block.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would touch its neighbours too
+private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # the default would be shared memory
+block = mmap.mmap(-1, max(size_bytes, mmap.PAGESIZE), flags=private)
+block.madvise(mmap.MADV_NOHUGEPAGE)  # a huge page would touch its neighbours too
 for offset in range(0, size_bytes, mmap.PAGESIZE):
     block[offset] = 1
 print("touched", flush=True)
