@@ -1,0 +1,292 @@
+"""The child between its fork and its exec, and what it says when it cannot get there.
+
+It is charged to the run's group, so everything is prepared before the fork, and all but the exec
+itself is done before the baseline is taken.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import signal
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NoReturn
+
+from sandbox.errors import EXIT_NOT_FOUND
+from sandbox.kernel import libc, lifeline
+from sandbox.records.program import Program
+
+GO = b"g"
+_FIRST_FREE_FD = 3
+_READY = struct.Struct("=cq")
+_FAILED = struct.Struct("=cBi")
+_READY_MARK, _FAILED_MARK = b"r", b"f"
+REPORT_BYTES = 4096
+_PATH_DEFAULT = b"/bin:/usr/bin"  # as execvp has it
+_SEARCH_GOES_ON = {errno.ENOENT, errno.ENOTDIR}
+
+
+class Step(IntEnum):
+    """What the child was doing; the order is the order of the steps."""
+
+    PAUSE = 0
+    JOIN = 1
+    AFFINITY = 2
+    STDIO = 3
+    DESCRIPTORS = 4
+    RLIMIT = 5
+    GROUPS = 6
+    USER = 7
+    DIRECTORY = 8
+    EXEC = 9
+
+
+@dataclass(frozen=True, slots=True)
+class SignalState:
+    """What a program is to inherit: the signals that are blocked, and those that are ignored."""
+
+    blocked: frozenset[int]
+    ignored: frozenset[int]
+
+    @classmethod
+    def capture(cls) -> SignalState:
+        """Return the state of this process, which should not have changed it yet.
+
+        Python itself ignores SIGPIPE and SIGXFSZ when it starts; a program would not expect that.
+        """
+        ignored = {
+            int(number)
+            for number in signal.valid_signals()
+            if signal.getsignal(number) is signal.SIG_IGN
+        }
+        return cls(
+            blocked=frozenset(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
+            ignored=frozenset(ignored - {signal.SIGPIPE, signal.SIGXFSZ}),
+        )
+
+    def changes(self) -> dict[int, signal.Handlers]:
+        """Return what a child of this process must set so that its program starts in this state."""
+        changes: dict[int, signal.Handlers] = {}
+        for number in map(int, signal.valid_signals()):
+            now = signal.getsignal(number)
+            if number in self.ignored:
+                if now is not signal.SIG_IGN:
+                    changes[number] = signal.SIG_IGN
+            elif now is not signal.SIG_DFL and now is not None:
+                changes[number] = signal.SIG_DFL
+        return changes
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in the child, as it tells it."""
+
+    step: Step
+    errno: int
+    object: str
+    """The file, directory, group or limit that it was about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The child is in its group and paused."""
+
+    max_rss_bytes: int
+    """What the fork alone had: a smaller peak in rusage says nothing of the program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """All that a child needs to become its program."""
+
+    program: Program
+    image: libc.Image
+    candidates: tuple[bytes, ...]
+    """Where the program may be, in the order of the search."""
+    signal_changes: dict[int, signal.Handlers]
+    blocked: frozenset[int]
+    keep_descriptors: bool
+    death_signal: int | None
+
+    @classmethod
+    def prepare(
+        cls,
+        program: Program,
+        signals: SignalState,
+        *,
+        keep_descriptors: bool = False,
+        death_signal: int | None = None,
+    ) -> Birth:
+        """Encode and look up everything that can be known before the fork."""
+        arguments = [os.fsencode(part) for part in program.argv]
+        return cls(
+            program=program,
+            image=libc.Image(arguments, program.environment),
+            candidates=find_candidates(arguments[0], program.environment),
+            signal_changes=signals.changes(),
+            blocked=signals.blocked,
+            keep_descriptors=keep_descriptors,
+            death_signal=death_signal,
+        )
+
+
+def find_candidates(name: bytes, environment: dict[bytes, bytes]) -> tuple[bytes, ...]:
+    """Return the paths that execvp would try, by the PATH that the program will see."""
+    if b"/" in name:
+        return (name,)
+    path = environment.get(b"PATH", _PATH_DEFAULT)
+    return tuple(os.path.join(directory, name) for directory in path.split(b":"))  # noqa: PTH118 - bytes
+
+
+def become(
+    birth: Birth, entrances: Sequence[bytes], go_fd: int, report_fd: int, parent_pid: int
+) -> NoReturn:
+    """Be the child: join, prepare, say so, wait, execute. Never returns, runs no exit handler."""
+    try:
+        _Child(birth, go_fd, report_fd).live(entrances, parent_pid)
+    finally:
+        os._exit(EXIT_NOT_FOUND)
+
+
+class _Child:
+    def __init__(self, birth: Birth, go_fd: int, report_fd: int) -> None:
+        self._birth = birth
+        self._go_fd = go_fd
+        self._report_fd = report_fd
+        self._step = Step.PAUSE
+        self._object = b""
+
+    def live(self, entrances: Sequence[bytes], parent_pid: int) -> None:
+        try:
+            lifeline.drop_all()
+            self._join(entrances)
+            self._prepare()
+            self._pause(parent_pid)
+            self._execute()
+        except OSError as exc:
+            self._fail(exc.errno or 0)
+        except MemoryError:
+            self._fail(errno.ENOMEM)
+        except (ValueError, OverflowError):
+            # setrlimit says EPERM so; sched_setaffinity, that there cannot be such a CPU.
+            self._fail(errno.EPERM if self._step is Step.RLIMIT else errno.EINVAL)
+
+    def _at(self, step: Step, what: bytes | str = b"") -> None:
+        self._step, self._object = step, what if isinstance(what, bytes) else os.fsencode(what)
+
+    def _join(self, entrances: Sequence[bytes]) -> None:
+        for entrance in entrances:
+            self._at(Step.JOIN, entrance)
+            fd = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)
+            os.write(fd, b"0")
+            os.close(fd)
+
+    def _prepare(self) -> None:
+        program = self._birth.program
+        if program.cpus_allowed is not None:
+            self._at(Step.AFFINITY, ",".join(map(str, program.cpus_allowed)))
+            os.sched_setaffinity(0, program.cpus_allowed)
+        self._take_stdio(program.stdio)
+        if not self._birth.keep_descriptors:
+            self._at(Step.DESCRIPTORS)
+            _mark_descriptors()
+        # After what needs descriptors, and before the privilege to raise a limit is given up.
+        for which, soft, hard in program.rlimits:
+            self._at(Step.RLIMIT, f"{which} {soft} {hard}")
+            resource.setrlimit(which, (soft, hard))
+        self._switch_user(program)
+        if program.directory is not None:
+            # As the user, who may see less than root (0700 homes) or more (network homes).
+            self._at(Step.DIRECTORY, program.directory)
+            os.chdir(program.directory)
+        self._restore_signals()
+
+    def _switch_user(self, program: Program) -> None:
+        if program.user is None:
+            return
+        uid, gid, groups = program.user
+        self._at(Step.GROUPS, f"{uid}:{gid}")
+        os.setgroups(groups)
+        self._at(Step.USER, f"{uid}:{gid}")
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+
+    def _take_stdio(self, stdio: tuple[int | None, int | None, int | None]) -> None:
+        sources = list(stdio)
+        for target, source in enumerate(stdio):
+            # One that another will be put in place of must be out of the way first.
+            if source is not None and source < _FIRST_FREE_FD and source != target:
+                self._at(Step.STDIO, str(source))
+                sources[target] = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_FD)
+        for target, source in enumerate(sources):
+            if source is None:
+                continue
+            self._at(Step.STDIO, str(source))
+            if source == target:
+                os.set_inheritable(target, True)  # noqa: FBT003 - the standard library's way
+            else:
+                os.dup2(source, target)
+
+    def _restore_signals(self) -> None:
+        for number, action in self._birth.signal_changes.items():
+            with suppress(OSError, ValueError):  # the C library keeps some real-time signals
+                signal.signal(number, action)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._birth.blocked)
+
+    def _pause(self, parent_pid: int) -> None:
+        """Wait to be let go; without a supervisor there is nothing to wait for."""
+        self._at(Step.PAUSE)
+        if self._birth.death_signal is not None:
+            # After the change of user, which clears it. The parent may have gone before it.
+            libc.prctl(libc.PR_SET_PDEATHSIG, self._birth.death_signal)
+            if os.getppid() != parent_pid:
+                os._exit(EXIT_NOT_FOUND)
+        kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        os.write(self._report_fd, _READY.pack(_READY_MARK, kib))
+        if os.read(self._go_fd, 1) != GO:
+            os._exit(EXIT_NOT_FOUND)
+
+    def _execute(self) -> None:
+        """Try every place; of several failures the one that says most is told, as execvp does."""
+        worst, place = errno.ENOENT, self._birth.candidates[0]
+        for candidate in self._birth.candidates:
+            code = self._birth.image.execute(candidate)
+            if code in _SEARCH_GOES_ON:
+                continue
+            worst, place = code, candidate
+            if code != errno.EACCES:  # perhaps a later directory has one that may be executed
+                break
+        self._at(Step.EXEC, place)
+        self._fail(worst)
+
+    def _fail(self, code: int) -> None:
+        head = _FAILED.pack(_FAILED_MARK, self._step, code)
+        os.write(self._report_fd, (head + self._object)[:REPORT_BYTES])
+
+
+def _mark_descriptors() -> None:
+    """Let the exec close everything but stdio."""
+    try:
+        libc.close_on_exec_from(_FIRST_FREE_FD)
+    except OSError:
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - between fork and exec
+            if int(name) >= _FIRST_FREE_FD:
+                with suppress(OSError):  # the listing's own
+                    os.set_inheritable(int(name), False)  # noqa: FBT003 - as above
+
+
+def read_report(data: bytes) -> Ready | Failure | None:
+    """Return what a child has said; None if it ended without a word."""
+    if data[:1] == _READY_MARK:
+        _, kib = _READY.unpack(data)
+        return Ready(kib << 10)
+    if data[:1] == _FAILED_MARK:
+        _, step, code = _FAILED.unpack_from(data)
+        return Failure(Step(step), code, os.fsdecode(data[_FAILED.size :]))
+    return None

@@ -1,0 +1,260 @@
+"""The real launcher: fork, join, pause, baseline, go, exec; the program stays in our session.
+
+The supervisor is a small process with one thread, so that a plain fork is both safe and fast.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sandbox.errors import KernelError, SandboxError
+from sandbox.kernel import libc, lifeline
+from sandbox.kernel.birth import GO, REPORT_BYTES, Birth, Ready, SignalState, become, read_report
+from sandbox.kernel.group import Group
+from sandbox.kernel.launch_error import to_error
+from sandbox.records.program import ExitStatus, Program
+
+# Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
+_READY_TIMEOUT_MS = 30_000
+_RSS_SLACK_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The supervisor's side of a child that is not yet its program."""
+
+    birth: Birth
+    go_fd: int
+    report_fd: int
+
+    def wait_ready(self) -> Ready:
+        """Wait until the child is inside its group.
+
+        Raises:
+            SandboxError: it could not get there, and has ended or soon will.
+        """
+        poll = select.poll()
+        poll.register(self.report_fd, select.POLLIN)
+        if not poll.poll(_READY_TIMEOUT_MS):
+            raise KernelError(
+                f"the new process did not enter its group within {_READY_TIMEOUT_MS // 1000} s",
+                hint="is the group above it frozen, or the host out of memory?",
+            )
+        report = self._read()
+        if not isinstance(report, Ready):
+            raise KernelError(
+                "the new process was killed before it could start the program",
+                hint="a memory limit so small that nothing fits in it can do that",
+            )
+        return report
+
+    def let_go(self) -> None:
+        """Let the child execute its program, and return when it has or was killed instead.
+
+        Raises:
+            LaunchError: it could not.
+        """
+        with suppress(BrokenPipeError):  # killed while it was paused: its status will tell
+            os.write(self.go_fd, GO)
+        self._read()
+
+    def _read(self) -> Ready | None:
+        data = os.read(self.report_fd, REPORT_BYTES)
+        report = read_report(data)
+        if report is None or isinstance(report, Ready):
+            return report
+        raise to_error(report, self.birth.program, self.birth.candidates)
+
+    def close(self) -> None:
+        """Close both pipes: a child that is still paused ends."""
+        lifeline.cut(self.go_fd)
+        os.close(self.report_fd)
+
+
+class ProcessChild:
+    """A child of this process: the program itself once it is released."""
+
+    def __init__(self, pid: int, pidfd: int, paused: Paused, ready: Ready) -> None:
+        """Take over what the launcher has made; `abandon` gives it all back."""
+        self.pid = pid
+        self.fd = pidfd
+        self._paused: Paused | None = paused
+        self._own_rss_bytes = ready.max_rss_bytes + _RSS_SLACK_BYTES
+        self._status: ExitStatus | None = None
+        self._is_open = True
+
+    def release(self) -> None:
+        """Let the child execute the program."""
+        if self._paused is None:
+            return
+        try:
+            self._paused.let_go()
+        except SandboxError:
+            self.abandon()
+            raise
+        self._paused.close()
+        self._paused = None
+
+    def signal(self, signal_number: int) -> None:
+        """Send a signal to the program; nothing happens if it has ended."""
+        if self._status is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.fd, signal_number)
+
+    def reap(self) -> ExitStatus | None:
+        """Return how it ended, or None if it is still alive; again returns the same."""
+        if self._status is None:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                self._status = to_exit_status(
+                    status,
+                    user_usec=round(usage.ru_utime * 1_000_000),
+                    system_usec=round(usage.ru_stime * 1_000_000),
+                    max_rss_bytes=usage.ru_maxrss << 10,
+                    own_rss_bytes=self._own_rss_bytes,
+                )
+        return self._status
+
+    def abandon(self) -> None:
+        """Kill and reap what has not ended yet, and close every descriptor; again is harmless."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._status is None:
+            kill_and_reap(self.pid, self.fd)
+        if self._paused is not None:
+            self._paused.close()
+            self._paused = None
+        os.close(self.fd)
+
+
+class ProcessLauncher:
+    """Starts programs as children of this process, in its session and process group."""
+
+    def __init__(
+        self,
+        *,
+        signals: SignalState | None = None,
+        keep_descriptors: bool = False,
+        death_signal: int | None = None,
+    ) -> None:
+        """Take what programs inherit beside their stdio.
+
+        Args:
+            signals: what is blocked and ignored; a supervisor that blocks signals for itself
+                captures it before. None captures it now.
+            keep_descriptors: leave open what this process was started with, such as the
+                `/dev/fd/63` of a shell's `<(…)`. Our own are closed in any case.
+            death_signal: sent to the program when the *thread* that starts it ends.
+        """
+        self._signals = SignalState.capture() if signals is None else signals
+        self._keep_descriptors = keep_descriptors
+        self._death_signal = death_signal
+
+    def start(self, program: Program, group: Group) -> ProcessChild:
+        """Return a child that is inside `group` and waits to be released."""
+        keep_exit_statuses()
+        birth = Birth.prepare(
+            program,
+            self._signals,
+            keep_descriptors=self._keep_descriptors,
+            death_signal=self._death_signal,
+        )
+        entrances = [os.fsencode(path) for path in group.entrances()]
+        go_read, go_write = lifeline.open_lifeline()
+        report_read, report_write = lifeline.open_pipe()
+        paused = Paused(birth, go_write, report_read)
+        parent_pid = os.getpid()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        pid = pidfd = -1
+        try:
+            pid, pidfd, is_inside = _fork(group)
+            if pid == 0:
+                os.close(report_read)
+                become(birth, () if is_inside else entrances, go_read, report_write, parent_pid)
+        finally:
+            os.close(go_read)
+            os.close(report_write)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            if pid < 0:
+                paused.close()
+        try:
+            return ProcessChild(pid, pidfd, paused, paused.wait_ready())
+        except BaseException:
+            kill_and_reap(pid, pidfd)
+            paused.close()
+            os.close(pidfd)
+            raise
+
+
+def _fork(group: Group) -> tuple[int, int, bool]:
+    """Return pid, pidfd and whether the child was born in its group; 0, 0 in the child."""
+    birth_directory = group.birth_directory()
+    if birth_directory is not None:
+        fd = os.open(birth_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return (*libc.clone_into(fd), True)
+        except OSError:
+            pass  # an old kernel or a filter; where the group itself refuses, joining will say so
+        finally:
+            os.close(fd)
+    pid = fork()
+    return (pid, open_pidfd(pid), False) if pid else (0, 0, False)
+
+
+def fork() -> int:
+    """Fork; return 0 in the child.
+
+    Raises:
+        KernelError: too many processes, or too little memory.
+    """
+    try:
+        return os.fork()
+    except OSError as exc:
+        raise KernelError.from_os(exc, doing="fork", path="a process for the program") from exc
+
+
+def open_pidfd(pid: int) -> int:
+    """Return a descriptor of a child of ours, which is killed if there can be none.
+
+    Raises:
+        KernelError: no descriptor is left, or the kernel is older than 5.3.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except OSError as exc:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise KernelError.from_os(exc, doing="open a pidfd of", path=f"process {pid}") from exc
+
+
+def keep_exit_statuses() -> None:
+    """Make the kernel keep the statuses of our children, whatever our own parent left us with."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def kill_and_reap(pid: int, pidfd: int) -> None:
+    """End a child of ours for good."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)
+
+
+def to_exit_status(
+    status: int, *, user_usec: int, system_usec: int, max_rss_bytes: int, own_rss_bytes: int
+) -> ExitStatus:
+    """Return what a wait status says; a peak that may be the fork's own is left out."""
+    signaled = os.WIFSIGNALED(status)
+    return ExitStatus(
+        status=None if signaled else os.WEXITSTATUS(status),
+        signal=os.WTERMSIG(status) if signaled else None,
+        cpu_user_usec=user_usec,
+        cpu_system_usec=system_usec,
+        max_rss_bytes=max_rss_bytes if max_rss_bytes > own_rss_bytes else None,
+    )

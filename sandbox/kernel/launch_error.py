@@ -1,0 +1,174 @@
+"""What a child says that cannot become its program, in words: the act, the object, why, what next.
+
+125 is ours (groups, limits), 127 a program that was not found, 126 all else about the program.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Sequence
+
+from sandbox.errors import (
+    EXIT_NOT_EXECUTABLE,
+    EXIT_NOT_FOUND,
+    HostError,
+    KernelError,
+    LaunchError,
+    SandboxError,
+)
+from sandbox.kernel.birth import Failure, Step
+from sandbox.records.program import Program
+
+_SHEBANG_BYTES = 256  # as much as the kernel reads
+_RLIMIT_NAMES = {
+    getattr(resource, name): name.removeprefix("RLIMIT_").lower()
+    for name in dir(resource)
+    if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
+}
+
+
+def to_error(failure: Failure, program: Program, candidates: Sequence[bytes]) -> SandboxError:
+    """Return the error to raise for a child's failure."""
+    code = errno.errorcode.get(failure.errno, str(failure.errno))
+    match failure.step:
+        case Step.EXEC:
+            return _exec_error(failure, code, program, candidates)
+        case Step.DIRECTORY:
+            return _directory_error(failure, code, program)
+        case Step.GROUPS | Step.USER:
+            return LaunchError(
+                f"cannot run as user {failure.object}: {code}",
+                exit_code=EXIT_NOT_EXECUTABLE,
+                hint="only root can become another user: leave out --user, or run as root",
+            )
+        case _:
+            return _our_error(failure, code)
+
+
+def _our_error(failure: Failure, code: str) -> SandboxError:
+    match failure.step:
+        case Step.JOIN:
+            return KernelError.from_os(
+                OSError(failure.errno, ""), doing="join the group by", path=failure.object
+            )
+        case Step.AFFINITY:
+            return HostError(
+                f"cannot bind the program to CPUs {failure.object}: {code}",
+                hint="none of them is online and allowed to this process",
+            )
+        case Step.RLIMIT:
+            return _rlimit_error(failure, code)
+        case _:
+            act = f"{failure.step.name.lower()} {failure.object}".strip()
+            return KernelError(f"cannot prepare the program ({act}): {code}", errno=failure.errno)
+
+
+def _rlimit_error(failure: Failure, code: str) -> SandboxError:
+    which, soft, hard = failure.object.split()
+    name = _RLIMIT_NAMES.get(int(which), which)
+    return HostError(
+        f"cannot set ulimit {name}={soft}:{hard}: {code}",
+        hint="raising a hard limit needs CAP_SYS_RESOURCE; nofile also ends at fs.nr_open",
+    )
+
+
+def _directory_error(failure: Failure, code: str, program: Program) -> LaunchError:
+    hints = {
+        errno.ENOENT: "no such directory: make it first, it is not created on the host",
+        errno.ENOTDIR: "it is not a directory",
+        errno.EACCES: "the program's user may not enter it"
+        + (f" (uid {program.user[0]})" if program.user else ""),
+    }
+    return LaunchError(
+        f"cannot start in directory {failure.object}: {code}",
+        exit_code=EXIT_NOT_EXECUTABLE,
+        hint=hints.get(failure.errno),
+    )
+
+
+def _exec_error(
+    failure: Failure, code: str, program: Program, candidates: Sequence[bytes]
+) -> LaunchError:
+    name = program.argv[0]
+    base = program.directory or ""
+    if failure.errno in {errno.ENOENT, errno.ENOTDIR}:
+        found = [path for path in map(os.fsdecode, candidates) if _is_file(base, path)]
+        if not found:
+            return LaunchError(
+                f"cannot execute {name}: {_where(name)}",
+                exit_code=EXIT_NOT_FOUND,
+                hint=_hint_for_missing(name, base),
+            )
+        return LaunchError(
+            f"cannot execute {found[0]}: {code}",
+            exit_code=EXIT_NOT_EXECUTABLE,
+            hint=_hint_for_interpreter(os.path.join(base, found[0])),  # noqa: PTH118 - "" stays ""
+        )
+    path = failure.object
+    return LaunchError(
+        f"cannot execute {path}: {code}",
+        exit_code=EXIT_NOT_EXECUTABLE,
+        hint=_hint_for_refusal(failure.errno, os.path.join(base, path), program),  # noqa: PTH118
+    )
+
+
+def _where(name: str) -> str:
+    return "no such file" if "/" in name else "not found in any directory of PATH"
+
+
+def _is_file(base: str, path: str) -> bool:
+    return os.path.exists(os.path.join(base, path))  # noqa: PTH110, PTH118 - any bytes may be in it
+
+
+def _hint_for_missing(name: str, base: str) -> str | None:
+    if "/" not in name and _is_file(base, name):
+        return f"`{name}` is in the working directory: write `./{name}` or `python {name}`"
+    if " " in name:
+        return "the command seems to be one quoted word: write its parts apart, or `sh -c '…'`"
+    return None
+
+
+def _hint_for_interpreter(path: str) -> str:
+    line = _first_line(path)
+    if not line.startswith(b"#!"):
+        return "the file is there, but the loader (ELF interpreter) that it needs is not"
+    if line.endswith(b"\r"):
+        return "its first line ends in a carriage return, as Windows writes it: use `dos2unix`"
+    words = line[2:].split()
+    interpreter = os.fsdecode(words[0]) if words else "nothing"
+    return f"its first line asks for `{interpreter}`, which is not there"
+
+
+def _hint_for_refusal(code: int, path: str, program: Program) -> str | None:
+    if code == errno.EACCES:
+        if os.path.isdir(path):  # noqa: PTH112 - any bytes may be in it
+            return "it is a directory"
+        if not os.access(path, os.X_OK):
+            shown = program.argv[0]
+            if _first_line(path).startswith(b"#!"):
+                return f"it may not be executed: `chmod +x {shown}`"
+            return f"it may not be executed: `chmod +x {shown}`, or name what runs it first"
+        return "the program's user may not reach it, or its file system is mounted noexec"
+    return {
+        errno.ENOEXEC: "not a program of this machine, or a script without `#!` in its first line: "
+        "name what runs it first, like `sh FILE`",
+        errno.E2BIG: "its arguments and environment are larger than the kernel takes",
+        errno.ETXTBSY: "it is still open for writing",
+        errno.EAGAIN: "its user has more processes than its limit (ulimit nproc)",
+        errno.ENOMEM: "its memory limit or ulimit is too small to execute anything",
+    }.get(code)
+
+
+def _first_line(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, _SHEBANG_BYTES).split(b"\n", 1)[0]
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
