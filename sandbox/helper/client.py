@@ -55,7 +55,15 @@ class _Helper:
         command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, str(theirs.fileno())]
         try:
             # posix_spawn uses vfork: it costs the same however big this process is.
-            pid = os.posix_spawn(sys.executable, [*command, *map(str, sys.path)], os.environ)
+            pid = os.posix_spawn(
+                sys.executable,
+                [*command, *map(str, sys.path)],
+                os.environ,
+                # Its own streams, so that it keeps no pipe of ours open.
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, place, os.devnull, os.O_RDWR, 0) for place in range(3)
+                ],
+            )
             os.waitpid(pid, 0)
         except OSError as exc:
             ours.close()

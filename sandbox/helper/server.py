@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import socket
+from importlib import import_module
 from typing import NoReturn
 
 from sandbox.engine.order import Surroundings, run
@@ -42,10 +43,8 @@ def serve(control_fd: int) -> NoReturn:
 
 def _import_what_a_run_needs() -> None:
     """Pay for lazy imports now rather than in each supervisor."""
-    import sandbox.engine.conclude
-    import sandbox.kernel.backend
-    import sandbox.kernel.guard
-    import sandbox.kernel.processes
+    for name in ("engine.conclude", "kernel.guard", "kernel.processes"):
+        import_module(f"sandbox.{name}")
 
 
 def _supervise(talk_fd: int, stdin: int, stdout: int, stderr: int, cwd: int) -> NoReturn:
