@@ -1,0 +1,215 @@
+"""Where a run's groups are to be made, and in which mode; nothing is written here.
+
+On the unified hierarchy a group with processes in it cannot enable controllers for groups below
+(the root is exempt), so the place is our own group only at the root, and otherwise the nearest
+group above that enables the controllers, or could. Inside a sandbox the place is the outer run's
+group: what runs there stays inside its limits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.kernel import v2
+from sandbox.kernel.hierarchies import (
+    Hierarchies,
+    Hierarchy,
+    can_make_groups,
+    find_hierarchies,
+    why_invisible,
+)
+from sandbox.kernel.outer import OuterLimits, read_outer_v1, read_outer_v2
+from sandbox.kernel.roots import Roots
+from sandbox.records.host import Mode
+
+CORE = ("cpu", "memory", "pids")
+"""The controllers of the limits that every run has."""
+WANTED = (*CORE, "io", "cpuset")
+V1_USED = ("cpu", "cpuacct", "memory", "pids", "cpuset", "blkio", "freezer")
+
+GROUP_PREFIX = "run-"
+INNER_GROUP = "main"
+_RUN_GROUP = re.compile(rf"{GROUP_PREFIX}[A-Za-z0-9._-]+")
+_NEXT_TO_NOTHING = "no controller can be enabled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The directories below which a run's groups are made."""
+
+    mode: Mode
+    reason: str
+    """One line for people: why this mode."""
+    v2: Path | None = None
+    """In the unified hierarchy; None in mode `NONE`."""
+    v2_top: Path | None = None
+    """The top of what is seen of the unified hierarchy, from which controllers are enabled."""
+    v1: Mapping[str, Path] = field(default_factory=dict)
+    """By controller, in mode `HYBRID`; controllers mounted together have the same directory."""
+    controllers: tuple[str, ...] = ()
+    """What a run's group gets, in the unified hierarchy's names."""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Why each other controller is not to be had."""
+    outer_run: str | None = None
+    """The sandbox around us, if there is one: its group's name, `run-<id>`."""
+    outer: OuterLimits = field(default_factory=OuterLimits)
+    """The tightest limits of the groups around a run's."""
+
+
+def find_place(roots: Roots) -> Place:
+    """Return where and how a run's groups can be made.
+
+    Raises:
+        KernelError: a file that says so cannot be understood.
+    """
+    hierarchies = find_hierarchies(roots)
+    blocked = why_invisible(hierarchies)
+    if blocked is not None:
+        return Place(mode=Mode.NONE, reason=blocked)
+    if any(controller in hierarchies.v1 for controller in CORE):
+        return _hybrid_place(hierarchies)
+    if hierarchies.v2 is None:
+        return Place(mode=Mode.NONE, reason="no hierarchy with cpu, memory or pids is mounted")
+    return _unified_place(hierarchies.v2)
+
+
+# --- the unified hierarchy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    directory: Path
+    controllers: frozenset[str]
+    refusals: Mapping[str, str]
+
+
+def _unified_place(hierarchy: Hierarchy) -> Place:
+    own, top = hierarchy.own, hierarchy.mount
+    if own is None:
+        return Place(mode=Mode.NONE, reason=hierarchy.reason or "our own group is not seen")
+    outer_run = _outer_run(own)
+    chain = _upwards(outer_run or own, top)
+    candidates = [_weigh(directory, top) for directory in chain if can_make_groups(directory)]
+    if not candidates:
+        return Place(mode=Mode.NONE, reason=hierarchy.reason or f"{own} cannot be written")
+    best = max(candidates, key=_merit)  # the first of equals: the nearest
+    if not best.controllers:
+        why = next(iter(best.refusals.values()), _NEXT_TO_NOTHING)
+        return Place(mode=Mode.NONE, reason=f"cgroup v2 at {top}, but {why}")
+    return Place(
+        mode=Mode.UNIFIED,
+        reason=f"cgroup v2 at {top}, groups below {best.directory}, {_who()}",
+        v2=best.directory,
+        v2_top=top,
+        controllers=tuple(name for name in WANTED if name in best.controllers),
+        missing=best.refusals,
+        outer_run=None if outer_run is None else outer_run.name,
+        outer=read_outer_v2(v2.path_down(top, best.directory)),
+    )
+
+
+def _merit(candidate: _Candidate) -> int:
+    """Rank by the limits that every run has; I/O and cpuset never lead further away."""
+    return len(candidate.controllers & set(CORE))
+
+
+def _weigh(directory: Path, top: Path) -> _Candidate:
+    """Tell which controllers groups below `directory` have, or can be given by us."""
+    available = v2.read_controllers(top)
+    refusals = {
+        name: f"the {name} controller is not offered by {top}"
+        for name in WANTED
+        if name not in available
+    }
+    obtainable = set(WANTED) & available
+    for step in v2.path_down(top, directory):
+        closed = obtainable - v2.read_enabled(step)
+        why = _why_closed(step) if closed else None
+        if why is not None:
+            refusals.update(
+                (name, f"{step} does not enable the {name} controller, and {why}")
+                for name in closed
+            )
+            obtainable -= closed
+    return _Candidate(directory=directory, controllers=frozenset(obtainable), refusals=refusals)
+
+
+def _why_closed(directory: Path) -> str | None:
+    """Return why we cannot enable controllers in a group, or None if we can."""
+    if not os.access(directory / "cgroup.subtree_control", os.W_OK):
+        return "it is not ours to change"
+    if not v2.is_real_root(directory) and v2.has_processes(directory):
+        return "it holds processes, so the kernel would refuse"
+    return None
+
+
+# --- v1 with a v2 mount beside it
+
+
+def _hybrid_place(hierarchies: Hierarchies) -> Place:
+    side = hierarchies.v2
+    if side is None:
+        return Place(
+            mode=Mode.NONE,
+            reason="cgroup v1 without a v2 mount: what a run leaves cannot be killed safely",
+        )
+    if side.own is None or not side.writable:
+        return Place(mode=Mode.NONE, reason=side.reason or f"{side.mount} cannot be written")
+    v1: dict[str, Path] = {}
+    missing: dict[str, str] = {}
+    for name in V1_USED:
+        hierarchy = hierarchies.v1.get(name)
+        if hierarchy is None:
+            missing[name] = f"the v1 {name} controller is not mounted"
+        elif hierarchy.own is None or not hierarchy.writable:
+            missing[name] = hierarchy.reason or f"{hierarchy.mount} cannot be written"
+        else:
+            v1[name] = _outer_run(hierarchy.own) or hierarchy.own
+    if not any(name in v1 for name in CORE):
+        why = next(missing[name] for name in CORE if name in missing)
+        return Place(mode=Mode.NONE, reason=f"cgroup v1 and v2 side by side, but {why}")
+    outer_run = _outer_run(side.own)
+    directory = outer_run or side.own
+    return Place(
+        mode=Mode.HYBRID,
+        reason=f"cgroup v1 for limits, v2 at {side.mount} beside it, {_who()}",
+        v2=directory,
+        v2_top=side.mount,
+        v1=v1,
+        controllers=tuple(name for name in WANTED if _v1_name(name) in v1),
+        missing=missing,
+        outer_run=None if outer_run is None else outer_run.name,
+        outer=read_outer_v1(v1, {name: hierarchies.v1[name].mount for name in v1}),
+    )
+
+
+def _v1_name(controller: str) -> str:
+    return "blkio" if controller == "io" else controller
+
+
+# --- both
+
+
+def _outer_run(own: Path) -> Path | None:
+    """Return the outer run's group if we are in its inner one, `run-<id>/main`."""
+    if own.name == INNER_GROUP and _RUN_GROUP.fullmatch(own.parent.name):
+        return own.parent
+    return None
+
+
+def _upwards(directory: Path, top: Path) -> tuple[Path, ...]:
+    """Return a group and those above it, up to what is seen; inside a run, up to the run."""
+    chain: list[Path] = []
+    for step in reversed(v2.path_down(top, directory)):
+        chain.append(step)
+        if _RUN_GROUP.fullmatch(step.name):
+            break  # never leave a sandbox
+    return tuple(chain)
+
+
+def _who() -> str:
+    return "as root" if os.geteuid() == 0 else "delegated to us"
