@@ -16,6 +16,7 @@ from sandbox.engine.watch import ENDING_SIGNALS, Watch, watched_signals
 from sandbox.environment.host import prepare
 from sandbox.errors import HostError, LaunchError, SandboxError
 from sandbox.kernel.backend import Backend, open_backend
+from sandbox.kernel.birth import SignalState
 from sandbox.kernel.check import check
 from sandbox.kernel.host import read_host, read_load
 from sandbox.kernel.launcher import Child
@@ -46,6 +47,8 @@ class Surroundings:
     """Descriptors for the program where the supervisor's own are not meant."""
     stop_fd: int | None = None
     """Readable or hung up when the caller wants the run to end."""
+    keep_descriptors: bool = True
+    """Whether the program inherits what we were started with, such as a shell's `<(…)`."""
     on_started: Callable[[RunResult], None] | None = None
     """Called once the program runs."""
     conclude: Callable[[RunResult], None] | None = None
@@ -92,6 +95,7 @@ class _Run:
 
     def survey(self) -> None:
         """Look at the host and refuse what it cannot give, before anything is made."""
+        self.signals = SignalState.capture()
         self.loop = Loop()
         self.undo.callback(self.loop.close)
         # From here on a signal waits until the loop serves it: none can cut a step in two.
@@ -99,7 +103,7 @@ class _Run:
         self.place = find_place(self.around.roots)
         self.host = read_host(self.around.roots, self.place)
         self.limits = self.spec.limits.with_defaults()
-        check(self.limits, self.host)
+        self.advice = check(self.limits, self.host)
         self.run_id = new_run_id()
         self.prepared = prepare(self.spec, self.host, self.run_id)
 
@@ -116,7 +120,12 @@ class _Run:
     def make_group(self) -> None:
         """Start the guard, then make the group and set its limits."""
         self.backend = self.around.open_backend(
-            self.place, self.around.roots, self.run_id, oom_group=not self.spec.oom_continue
+            self.place,
+            self.around.roots,
+            self.run_id,
+            oom_group=not self.spec.oom_continue,
+            signals=self.signals,
+            keep_descriptors=self.around.keep_descriptors,
         )
         self.group = self.backend.group
         self.undo.callback(self.group.close)
@@ -205,7 +214,7 @@ class _Run:
             sampled_peaks=self.sampler.peaks(),
             loads=(self.load_before, load_after),
         )
-        result = replace(result, warnings=(*result.warnings, *self._problems()))
+        result = replace(result, warnings=(*self.advice, *result.warnings, *self._problems()))
         self.directory.append_event(self._event("ended", {"outcome": result.outcome.value}))
         self.directory.write_run(to_plain(result))
         if self.around.conclude is not None:
@@ -268,7 +277,9 @@ class _Run:
         self.directory.append_event(self._event(kind, detail))
 
     def _problems(self) -> tuple[RunWarning, ...]:
-        texts = (*self.capturing.problems, *self.directory.problems())
+        texts = [*self.capturing.problems, *self.directory.problems()]
+        if self.sampler.problem is not None:
+            texts.append(self.sampler.problem)
         return tuple(RunWarning(code="record", text=text) for text in texts)
 
 

@@ -43,7 +43,7 @@ def serve(control_fd: int) -> NoReturn:
 
 def _import_what_a_run_needs() -> None:
     """Pay for lazy imports now rather than in each supervisor."""
-    for name in ("engine.conclude", "kernel.guard", "kernel.processes"):
+    for name in ("engine.conclude", "kernel.guard", "kernel.launch"):
         import_module(f"sandbox.{name}")
 
 
@@ -72,7 +72,10 @@ def _answer(talk: socket.socket) -> None:
     )
     os.umask(plain["umask"])
     try:
-        result = run(spec_from_plain(plain["spec"]), Surroundings(stop_fd=talk.fileno()))
+        result = run(
+            spec_from_plain(plain["spec"]),
+            Surroundings(stop_fd=talk.fileno(), keep_descriptors=False),
+        )
         answer = {"result": to_plain(result)}
     except SandboxError as error:
         answer = {

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.kernel.birth import SignalState
 from sandbox.kernel.group import Group
 from sandbox.kernel.launcher import Launcher
 from sandbox.kernel.place import Place
@@ -33,7 +34,15 @@ class Backend:
         ).dismiss
 
 
-def open_backend(place: Place, roots: Roots, run_id: str, *, oom_group: bool) -> Backend:
+def open_backend(
+    place: Place,
+    roots: Roots,
+    run_id: str,
+    *,
+    oom_group: bool,
+    signals: SignalState,
+    keep_descriptors: bool,
+) -> Backend:
     """Return the backend of this host's mode; nothing is created yet."""
     if place.mode is Mode.NONE:
         from sandbox.kernel.bare import BareGroup
@@ -41,7 +50,7 @@ def open_backend(place: Place, roots: Roots, run_id: str, *, oom_group: bool) ->
 
         bare = BareGroup(run_id, roots)
         return Backend(group=bare, launcher=KeeperLauncher(), kill_directory=None)
-    from sandbox.kernel.processes import ProcessLauncher
+    from sandbox.kernel.launch import ProcessLauncher
 
     group: Group
     if place.mode is Mode.UNIFIED:
