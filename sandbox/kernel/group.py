@@ -67,10 +67,17 @@ class Group(Protocol):
         """
 
     def entrances(self) -> tuple[Path, ...]:
-        """Return the `cgroup.procs` files that a child writes `0` to before its exec."""
+        """Return the files that a child with one thread writes `0` to before its exec.
+
+        A child that was born in `birth_directory` leaves out the one in that directory, and only
+        that one: on hybrid hosts it still has to join the other hierarchies.
+        """
 
     def birth_directory(self) -> Path | None:
-        """Return the directory to be born in with clone3, where one hierarchy holds everything."""
+        """Return the directory to be born in with clone3, or None where that cannot be.
+
+        Joining it afterwards works as well, but the kernel may take 4 to 20 ms for it.
+        """
 
     def start(self) -> None:
         """Take the baseline, now that the child is inside and paused: totals count from here."""
