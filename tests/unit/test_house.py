@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.metadata
 import os
 import re
@@ -15,6 +16,8 @@ import pytest
 
 import sandbox
 from sandbox import errors
+from sandbox.records.result import Summary, Totals
+from sandbox.records.sample import COLUMNS
 
 PROJECT = Path(__file__).resolve().parents[2]
 MAX_LINES = 400
@@ -48,7 +51,17 @@ WORKPLACE_WORDS = ("/wo" + "rk/", "." + "library", "helper" + " agent", "/fa" + 
 def tracked(*patterns: str) -> list[Path]:
     """Return the project's own files; ignored ones are not the project's."""
     listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns],
+        [
+            "git",
+            "-c",
+            "safe.directory=*",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            *patterns,
+        ],
         cwd=PROJECT,
         capture_output=True,
         check=False,
@@ -240,3 +253,24 @@ def test_every_script_is_executable_and_short() -> None:
             continue
         assert os.access(path, os.X_OK), path
         assert path.read_bytes().startswith(b"#!"), path
+
+
+def test_every_metric_is_in_the_documentation() -> None:
+    page = (PROJECT / "docs/reference/metrics.md").read_text()
+    names = [field.name for record in (Totals, Summary) for field in dataclasses.fields(record)]
+
+    missing = [name for name in [*names, *COLUMNS] if f"`{name}`" not in page]
+
+    assert not missing
+    for column in COLUMNS.values():
+        assert column.meaning in page
+
+
+def test_every_setting_of_the_environment_is_in_the_documentation() -> None:
+    pages = "\n".join(page.read_text() for page in tracked("docs/*.md"))
+    code = "\n".join(path.read_text() for path in tracked("sandbox/*.py"))
+
+    settings = set(re.findall(r"\bSANDBOX_[A-Z_]+\b", code))
+
+    assert "SANDBOX_HOME" in settings
+    assert not {name for name in settings if f"`{name}`" not in pages and f"${name}" not in pages}

@@ -1,0 +1,74 @@
+"""The documentation's terminal sessions are true: each command is typed, each label is printed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def console() -> ModuleType:
+    """scripts/console.py, which also renews the pages."""
+    spec = importlib.util.spec_from_file_location("console", PROJECT / "scripts/console.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["console"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def _model() -> None:
+    """What the reader has after `scripts/demo`."""
+    if not (PROJECT / "examples/infer/model.onnx").exists():
+        command = [sys.executable, PROJECT / "examples/infer/build_model.py"]
+        subprocess.run(command, check=True, timeout=50)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("_model")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_the_page_shows_what_happens(page: Path, console: ModuleType) -> None:
+    steps = console.parse_page(page.read_text())
+
+    if steps:
+        console.run_session(steps, timeout_seconds=100)
+
+    assert console.differences(steps) == []
+
+
+def test_every_block_of_commands_is_run_or_says_why_not() -> None:
+    for page in PAGES:
+        text = page.read_text()
+        assert "```console" not in re.sub(r"^```console\n\$ ", "", text, flags=re.MULTILINE), page
+        for shell in re.finditer(r"(^.*\n)?^```(?:sh|bash|shell)$", text, flags=re.MULTILINE):
+            assert shell[1].startswith("<!-- not run: "), f"{page}: {shell[0]}"
+
+
+def test_a_page_that_is_not_true_is_found(console: ModuleType) -> None:
+    page = (
+        "```console\n$ echo used 17 MiB\nused 99 MiB\n$ echo other\nanother\n```\n"
+        "<!-- file: hello.py -->\n```python\nprint('a file')\n```\n"
+        "```console\n$ python hello.py\na file\n$ false\n$ exit_with() { return $1; }\n"
+        "$ exit_with 3\n$ echo $?\n4\n```\n"
+    )
+    steps = console.parse_page(page)
+
+    console.run_session(steps, timeout_seconds=20)
+
+    assert console.differences(steps) == [
+        "$ echo other: `another` is not in ['other']",
+        "$ false: status 1: []",
+        "status ['3'], the page says ['4']",
+    ]
+    assert "$ echo other\nother\n" in console.renewed(page, steps)
