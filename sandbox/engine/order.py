@@ -16,13 +16,13 @@ from sandbox.engine.watch import ENDING_SIGNALS, Watch, watched_signals
 from sandbox.environment.host import prepare
 from sandbox.errors import HostError, LaunchError, SandboxError
 from sandbox.kernel.backend import Backend, open_backend
-from sandbox.kernel.birth import SignalState
 from sandbox.kernel.check import check
 from sandbox.kernel.host import read_host, read_load
 from sandbox.kernel.launcher import Child
 from sandbox.kernel.libc import SignalInfo
 from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
+from sandbox.kernel.signals import SignalState
 from sandbox.records.codec import to_plain
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.observed import Observed

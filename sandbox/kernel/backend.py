@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.kernel.birth import SignalState
 from sandbox.kernel.group import Group
 from sandbox.kernel.launcher import Launcher
 from sandbox.kernel.place import Place
 from sandbox.kernel.roots import Roots
+from sandbox.kernel.signals import SignalState
 from sandbox.records.host import Mode
 
 
@@ -49,7 +49,8 @@ def open_backend(
         from sandbox.kernel.keeper import KeeperLauncher
 
         bare = BareGroup(run_id, roots)
-        return Backend(group=bare, launcher=KeeperLauncher(), kill_directory=None)
+        keeper = KeeperLauncher(signals=signals, keep_descriptors=keep_descriptors)
+        return Backend(group=bare, launcher=keeper, kill_directory=None)
     from sandbox.kernel.launch import ProcessLauncher
 
     group: Group
@@ -61,4 +62,5 @@ def open_backend(
         from sandbox.kernel.hybrid import HybridGroup
 
         group = HybridGroup(place, run_id, roots, oom_group=oom_group)
-    return Backend(group=group, launcher=ProcessLauncher(), kill_directory=group.kill_directory)
+    launcher = ProcessLauncher(signals=signals, keep_descriptors=keep_descriptors)
+    return Backend(group=group, launcher=launcher, kill_directory=group.kill_directory)

@@ -10,9 +10,8 @@ import errno
 import fcntl
 import os
 import resource
-import signal
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,9 +23,8 @@ from sandbox.records.program import Program
 
 GO = b"g"
 _FIRST_FREE_FD = 3
-_READY = struct.Struct("=cq")
 _FAILED = struct.Struct("=cBi")
-_READY_MARK, _FAILED_MARK = b"r", b"f"
+_FAILED_MARK = b"f"
 REPORT_BYTES = 4096
 _PATH_DEFAULT = b"/bin:/usr/bin"  # as execvp has it
 _SEARCH_GOES_ON = {errno.ENOENT, errno.ENOTDIR}
@@ -48,42 +46,6 @@ class Step(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SignalState:
-    """What a program is to inherit: the signals that are blocked, and those that are ignored."""
-
-    blocked: frozenset[int]
-    ignored: frozenset[int]
-
-    @classmethod
-    def capture(cls) -> SignalState:
-        """Return the state of this process, which should not have changed it yet.
-
-        Python itself ignores SIGPIPE and SIGXFSZ when it starts; a program would not expect that.
-        """
-        ignored = {
-            int(number)
-            for number in signal.valid_signals()
-            if signal.getsignal(number) is signal.SIG_IGN
-        }
-        return cls(
-            blocked=frozenset(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
-            ignored=frozenset(ignored - {signal.SIGPIPE, signal.SIGXFSZ}),
-        )
-
-    def changes(self) -> dict[int, signal.Handlers]:
-        """Return what a child of this process must set so that its program starts in this state."""
-        changes: dict[int, signal.Handlers] = {}
-        for number in map(int, signal.valid_signals()):
-            now = signal.getsignal(number)
-            if number in self.ignored:
-                if now is not signal.SIG_IGN:
-                    changes[number] = signal.SIG_IGN
-            elif now is not signal.SIG_DFL and now is not None:
-                changes[number] = signal.SIG_DFL
-        return changes
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """What went wrong in the child, as it tells it."""
 
@@ -93,12 +55,8 @@ class Failure:
     """The file, directory, group or limit that it was about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The child is in its group and paused."""
-
-    max_rss_bytes: int
-    """What the fork alone had: a smaller peak in rusage says nothing of the program."""
+READY = b"r"
+"""The whole report of a child that is inside its group and paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +67,7 @@ class Birth:
     image: libc.Image
     candidates: tuple[bytes, ...]
     """Where the program may be, in the order of the search."""
-    signal_changes: dict[int, signal.Handlers]
-    blocked: frozenset[int]
+    blocked: libc.SignalSet
     keep_descriptors: bool
     death_signal: int | None
 
@@ -118,8 +75,8 @@ class Birth:
     def prepare(
         cls,
         program: Program,
-        signals: SignalState,
         *,
+        blocked: Iterable[int] = (),
         keep_descriptors: bool = False,
         death_signal: int | None = None,
     ) -> Birth:
@@ -129,8 +86,7 @@ class Birth:
             program=program,
             image=libc.Image(arguments, program.environment),
             candidates=find_candidates(arguments[0], program.environment),
-            signal_changes=signals.changes(),
-            blocked=signals.blocked,
+            blocked=libc.SignalSet(blocked),
             keep_descriptors=keep_descriptors,
             death_signal=death_signal,
         )
@@ -205,7 +161,7 @@ class _Child:
             # As the user, who may see less than root (0700 homes) or more (network homes).
             self._at(Step.DIRECTORY, program.directory)
             os.chdir(program.directory)
-        self._restore_signals()
+        self._birth.blocked.block_exactly()
 
     def _switch_user(self, program: Program) -> None:
         if program.user is None:
@@ -233,12 +189,6 @@ class _Child:
             else:
                 os.dup2(source, target)
 
-    def _restore_signals(self) -> None:
-        for number, action in self._birth.signal_changes.items():
-            with suppress(OSError, ValueError):  # the C library keeps some real-time signals
-                signal.signal(number, action)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._birth.blocked)
-
     def _pause(self, parent_pid: int) -> None:
         """Wait to be let go; without a supervisor there is nothing to wait for."""
         self._at(Step.PAUSE)
@@ -247,8 +197,7 @@ class _Child:
             libc.prctl(libc.PR_SET_PDEATHSIG, self._birth.death_signal)
             if os.getppid() != parent_pid:
                 os._exit(EXIT_NOT_FOUND)
-        kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        os.write(self._report_fd, _READY.pack(_READY_MARK, kib))
+        os.write(self._report_fd, READY)
         if os.read(self._go_fd, 1) != GO:
             os._exit(EXIT_NOT_FOUND)
 
@@ -281,12 +230,9 @@ def _mark_descriptors() -> None:
                     os.set_inheritable(int(name), False)  # noqa: FBT003 - as above
 
 
-def read_report(data: bytes) -> Ready | Failure | None:
-    """Return what a child has said; None if it ended without a word."""
-    if data[:1] == _READY_MARK:
-        _, kib = _READY.unpack(data)
-        return Ready(kib << 10)
-    if data[:1] == _FAILED_MARK:
-        _, step, code = _FAILED.unpack_from(data)
-        return Failure(Step(step), code, os.fsdecode(data[_FAILED.size :]))
-    return None
+def read_failure(data: bytes) -> Failure | None:
+    """Return what a child has said of its failure; None if it said nothing."""
+    if data[:1] != _FAILED_MARK:
+        return None
+    _, step, code = _FAILED.unpack_from(data)
+    return Failure(Step(step), code, os.fsdecode(data[_FAILED.size :]))

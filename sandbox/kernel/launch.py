@@ -6,6 +6,7 @@ The supervisor is a small process with one thread, so that a plain fork is both 
 from __future__ import annotations
 
 import os
+import resource
 import select
 import signal
 from contextlib import suppress
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 
 from sandbox.errors import KernelError, SandboxError
 from sandbox.kernel import libc, lifeline
-from sandbox.kernel.birth import GO, REPORT_BYTES, Birth, Ready, SignalState, become, read_report
+from sandbox.kernel.birth import GO, READY, REPORT_BYTES, Birth, become, read_failure
 from sandbox.kernel.group import Group
 from sandbox.kernel.launch_error import to_error
+from sandbox.kernel.signals import SignalState
 from sandbox.records.program import ExitStatus, Program
 
 # Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
@@ -31,7 +33,7 @@ class Paused:
     go_fd: int
     report_fd: int
 
-    def wait_ready(self) -> Ready:
+    def wait_ready(self) -> None:
         """Wait until the child is inside its group.
 
         Raises:
@@ -44,13 +46,11 @@ class Paused:
                 f"the new process did not enter its group within {_READY_TIMEOUT_MS // 1000} s",
                 hint="is the group above it frozen, or the host out of memory?",
             )
-        report = self._read()
-        if not isinstance(report, Ready):
+        if self._read() != READY:
             raise KernelError(
                 "the new process was killed before it could start the program",
                 hint="a memory limit so small that nothing fits in it can do that",
             )
-        return report
 
     def let_go(self) -> None:
         """Let the child execute its program, and return when it has or was killed instead.
@@ -62,12 +62,12 @@ class Paused:
             os.write(self.go_fd, GO)
         self._read()
 
-    def _read(self) -> Ready | None:
+    def _read(self) -> bytes:
         data = os.read(self.report_fd, REPORT_BYTES)
-        report = read_report(data)
-        if report is None or isinstance(report, Ready):
-            return report
-        raise to_error(report, self.birth.program, self.birth.candidates)
+        failure = read_failure(data)
+        if failure is not None:
+            raise to_error(failure, self.birth.program, self.birth.candidates)
+        return data
 
     def close(self) -> None:
         """Close both pipes: a child that is still paused ends."""
@@ -78,12 +78,12 @@ class Paused:
 class ProcessChild:
     """A child of this process: the program itself once it is released."""
 
-    def __init__(self, pid: int, pidfd: int, paused: Paused, ready: Ready) -> None:
+    def __init__(self, pid: int, pidfd: int, paused: Paused) -> None:
         """Take over what the launcher has made; `abandon` gives it all back."""
         self.pid = pid
         self.fd = pidfd
         self._paused: Paused | None = paused
-        self._own_rss_bytes = ready.max_rss_bytes + _RSS_SLACK_BYTES
+        self._fork_rss_bytes = read_rss_bytes(pid)
         self._status: ExitStatus | None = None
         self._is_open = True
 
@@ -115,7 +115,7 @@ class ProcessChild:
                     user_usec=round(usage.ru_utime * 1_000_000),
                     system_usec=round(usage.ru_stime * 1_000_000),
                     max_rss_bytes=usage.ru_maxrss << 10,
-                    own_rss_bytes=self._own_rss_bytes,
+                    fork_rss_bytes=self._fork_rss_bytes,
                 )
         return self._status
 
@@ -160,30 +160,28 @@ class ProcessLauncher:
         keep_exit_statuses()
         birth = Birth.prepare(
             program,
-            self._signals,
+            blocked=self._signals.blocked,
             keep_descriptors=self._keep_descriptors,
             death_signal=self._death_signal,
         )
-        entrances = [os.fsencode(path) for path in group.entrances()]
         go_read, go_write = lifeline.open_lifeline()
         report_read, report_write = lifeline.open_pipe()
         paused = Paused(birth, go_write, report_read)
         parent_pid = os.getpid()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         pid = pidfd = -1
         try:
-            pid, pidfd, is_inside = _fork(group)
-            if pid == 0:
-                os.close(report_read)
-                become(birth, () if is_inside else entrances, go_read, report_write, parent_pid)
+            with self._signals.during_fork():
+                pid, pidfd, entrances = _fork(group)
+                if pid == 0:
+                    become(birth, entrances, go_read, report_write, parent_pid)
         finally:
             os.close(go_read)
             os.close(report_write)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             if pid < 0:
                 paused.close()
         try:
-            return ProcessChild(pid, pidfd, paused, paused.wait_ready())
+            paused.wait_ready()
+            return ProcessChild(pid, pidfd, paused)
         except BaseException:
             kill_and_reap(pid, pidfd)
             paused.close()
@@ -191,31 +189,39 @@ class ProcessLauncher:
             raise
 
 
-def _fork(group: Group) -> tuple[int, int, bool]:
-    """Return pid, pidfd and whether the child was born in its group; 0, 0 in the child."""
-    birth_directory = group.birth_directory()
-    if birth_directory is not None:
-        fd = os.open(birth_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _fork(group: Group) -> tuple[int, int, list[bytes]]:
+    """Return pid and pidfd, both 0 in the child, and the entrances that the child has to take."""
+    born_in = group.birth_directory()
+    entrances = group.entrances()
+    if born_in is not None and _is_single_threaded():
+        others = [os.fsencode(path) for path in entrances if path.parent != born_in]
         try:
-            return (*libc.clone_into(fd), True)
+            fd = os.open(born_in, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                return (*libc.clone_into(fd), others)
+            finally:
+                os.close(fd)
         except OSError:
             pass  # an old kernel or a filter; where the group itself refuses, joining will say so
-        finally:
-            os.close(fd)
+    files = [os.fsencode(path) for path in entrances]
     pid = fork()
-    return (pid, open_pidfd(pid), False) if pid else (0, 0, False)
+    return (pid, open_pidfd(pid), files) if pid else (0, 0, files)
 
 
 def fork() -> int:
-    """Fork; return 0 in the child.
+    """Fork a child that will only prepare and execute a program; return 0 in the child.
 
     Raises:
         KernelError: too many processes, or too little memory.
     """
     try:
-        return os.fork()
+        return libc.fork() if _is_single_threaded() else os.fork()
     except OSError as exc:
         raise KernelError.from_os(exc, doing="fork", path="a process for the program") from exc
+
+
+def _is_single_threaded() -> bool:
+    return len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - on the way of every start
 
 
 def open_pidfd(pid: int) -> int:
@@ -246,15 +252,30 @@ def kill_and_reap(pid: int, pidfd: int) -> None:
         os.waitpid(pid, 0)
 
 
+def read_rss_bytes(pid: int) -> int:
+    """Return the resident memory of a paused child; 0 if it has just ended."""
+    try:
+        fd = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(fd, 128).split()[1]) * resource.getpagesize()
+    finally:
+        os.close(fd)
+
+
 def to_exit_status(
-    status: int, *, user_usec: int, system_usec: int, max_rss_bytes: int, own_rss_bytes: int
+    status: int, *, user_usec: int, system_usec: int, max_rss_bytes: int, fork_rss_bytes: int
 ) -> ExitStatus:
-    """Return what a wait status says; a peak that may be the fork's own is left out."""
+    """Return what a wait status says.
+
+    The kernel counts the fork's memory too, so a peak below that says nothing of the program.
+    """
     signaled = os.WIFSIGNALED(status)
     return ExitStatus(
         status=None if signaled else os.WEXITSTATUS(status),
         signal=os.WTERMSIG(status) if signaled else None,
         cpu_user_usec=user_usec,
         cpu_system_usec=system_usec,
-        max_rss_bytes=max_rss_bytes if max_rss_bytes > own_rss_bytes else None,
+        max_rss_bytes=max_rss_bytes if max_rss_bytes > fork_rss_bytes + _RSS_SLACK_BYTES else None,
     )
