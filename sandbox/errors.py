@@ -24,6 +24,9 @@ _HINTS = {
     errno.EROFS: "the file system is mounted read-only, as container engines do by default",
     errno.ENOSPC: "no space is left for it: free some, or set SANDBOX_HOME to another disk",
     errno.EINVAL: "the kernel does not accept this value",
+    errno.EEXIST: "a group of that name is there already: `sandbox clean` removes abandoned ones",
+    errno.ENODEV: "the group was removed meanwhile, by somebody else",
+    errno.EAGAIN: "a limit of the enclosing group on processes or groups is reached",
 }
 
 EXIT_SANDBOX = 125

@@ -1,0 +1,245 @@
+"""A run's group on the unified hierarchy: `run-<id>` holds the limits, `run-<id>/main` the program.
+
+Controllers are enabled down to `run-<id>` and not below it: the program is then charged to
+`run-<id>` itself, which spares a level of accounting, and a nested run enables what it needs
+beside `main`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from pathlib import Path
+
+from sandbox.errors import KernelError
+from sandbox.kernel import v2
+from sandbox.kernel.files import find_text, make_directory, remove_tree, write_text
+from sandbox.kernel.parse import parse_flat, parse_number
+from sandbox.kernel.place import GROUP_PREFIX, INNER_GROUP, Place
+from sandbox.kernel.roots import Roots
+from sandbox.kernel.unified_limits import apply_limits
+from sandbox.kernel.unified_reader import IO_COLUMNS, MEMORY_COLUMNS, RESOURCES, UnifiedReader
+from sandbox.kernel.unified_totals import PeakFile, Snapshot, read_snapshot, totals_between
+from sandbox.records.host import Mode
+from sandbox.records.limits import LimitReport
+from sandbox.records.result import Totals
+from sandbox.spec import Limits
+
+_METRICS = {
+    "cpu": ("cpu_periods", "cpu_throttled_periods", "cpu_throttled_usec"),
+    "memory": (
+        "memory_current_bytes",
+        "memory_peak_bytes",
+        "memory_swap_bytes",
+        "swap_peak_bytes",
+        "oom_events",
+        "oom_kills",
+        "limit_hits",
+        *MEMORY_COLUMNS,
+    ),
+    "pids": ("pids", "pids_peak", "pids_refused"),
+    "io": ("io", *IO_COLUMNS),
+}
+_FILES = {
+    "memory_peak_bytes": ("memory", "memory.peak", "Linux 5.19 brought it"),
+    "swap_peak_bytes": ("memory", "memory.swap.peak", "Linux 6.5 brought it"),
+    "memory_swap_bytes": ("memory", "memory.swap.current", "swap is not accounted"),
+    "pids_peak": ("pids", "pids.peak", "Linux 6.1 brought it"),
+}
+
+
+class UnifiedGroup:
+    """One run's group; see `Group`."""
+
+    mode = Mode.UNIFIED
+
+    def __init__(self, place: Place, run_id: str, roots: Roots, *, oom_group: bool = True) -> None:
+        """Name the directories; nothing is made yet.
+
+        With `oom_group` an OOM kill ends every process of the run, not one alone.
+
+        Raises:
+            KernelError: the place has no unified hierarchy.
+        """
+        if place.v2 is None or place.v2_top is None:
+            raise KernelError(f"no group can be made here: {place.reason}")
+        self._place = place
+        self._roots = roots
+        self._oom_group = oom_group
+        self._parent = place.v2
+        self._around = v2.path_down(place.v2_top, place.v2)
+        self._run = place.v2 / f"{GROUP_PREFIX}{run_id}"
+        self._main = self._run / INNER_GROUP
+        self.directories: tuple[Path, ...] = (self._run, self._main)
+        self._missing = dict(place.missing)
+        self._made = False
+        self._before = Snapshot()
+        self._alarms: list[v2.EventsAlarm] = []
+        self._memory_peak: PeakFile | None = None
+        self._swap_peak: PeakFile | None = None
+
+    @property
+    def kill_directory(self) -> Path:
+        """The directory whose `cgroup.kill` ends the run."""
+        return self._run
+
+    @property
+    def unavailable(self) -> Mapping[str, str]:
+        """What this group cannot measure, and why; complete once it is made."""
+        reasons = {"network": "the run shares the host's network"}
+        for controller, why in self._missing.items():
+            reasons.update(dict.fromkeys(_METRICS.get(controller, ()), why))
+        if self._made:
+            for metric, (controller, name, since) in _FILES.items():
+                if controller not in self._missing and not (self._run / name).exists():
+                    reasons[metric] = f"this kernel has no {name} ({since})"
+            reasons.update(self._without_pressure())
+        return reasons
+
+    def _without_pressure(self) -> dict[str, str]:
+        why = "the kernel does not count stalls here: PSI is off (boot with psi=1)"
+        return {
+            name: why
+            for resource in RESOURCES
+            if v2.read_pressure(self._run, resource) is None
+            for name in (
+                f"{resource}_pressure",
+                f"{resource}_pressure_some_usec",
+                f"{resource}_pressure_full_usec",
+            )
+        }
+
+    def create(self) -> None:
+        """Enable controllers as far as the kernel lets us, and make the two groups.
+
+        Raises:
+            KernelError: a group cannot be made; nothing is left.
+        """
+        self._missing.update(v2.enable(self._around, self._place.controllers))
+        make_directory(self._run)
+        try:
+            make_directory(self._main)
+            if self._oom_group and "memory" not in self._missing:
+                self._die_together()
+        except KernelError:
+            remove_tree(self._run)
+            raise
+        self._made = True
+
+    def _die_together(self) -> None:
+        try:
+            write_text(self._run / "memory.oom.group", "1")
+        except KernelError as error:
+            if error.errno != errno.ENOENT:  # Linux before 4.19: the supervisor ends the rest
+                raise
+
+    def apply(self, limits: Limits) -> tuple[LimitReport, ...]:
+        """Write each limit, read it back, say what became of it."""
+        return apply_limits(self._run, limits, self._place.outer, self._missing)
+
+    def entrances(self) -> tuple[Path, ...]:
+        """Return the one `cgroup.procs` that a child joins by."""
+        return (self._main / "cgroup.procs",)
+
+    def birth_directory(self) -> Path:
+        """Return the inner group: one hierarchy holds everything, so a child can be born in it."""
+        return self._main
+
+    def start(self) -> None:
+        """Take the baseline; where the kernel can (6.12), the peaks start anew as well."""
+        self._memory_peak = PeakFile(self._run / "memory.peak")
+        self._swap_peak = PeakFile(self._run / "memory.swap.peak")
+        self._memory_peak.restart()
+        self._swap_peak.restart()
+        self._before = read_snapshot(self._run, self._around)
+
+    def open_reader(self) -> UnifiedReader:
+        """Return a reader whose counters start at the baseline."""
+        return UnifiedReader(self._run, self._main, self._before.as_columns())
+
+    def oom_alarm(self) -> v2.EventsAlarm | None:
+        """Return what fires when `memory.events` changes, or None without the controller."""
+        return self._alarm("memory.events")
+
+    def empty_alarm(self) -> v2.EventsAlarm | None:
+        """Return what fires when the last process has left."""
+        return self._alarm("cgroup.events")
+
+    def _alarm(self, name: str) -> v2.EventsAlarm | None:
+        try:
+            alarm = v2.EventsAlarm(self._run / name)
+        except KernelError:
+            return None
+        self._alarms.append(alarm)
+        return alarm
+
+    def oom_kills(self) -> int | None:
+        """Return the kernel's counter of OOM kills, those in groups below included."""
+        return self._events("memory.events").get("oom_kill")
+
+    def oom_events(self) -> int | None:
+        """Return how often a limit was hit without relief: the run's, one below or one around."""
+        own = self._events("memory.events").get("oom")
+        if own is None:
+            return None
+        around = (v2.find_flat(group / "memory.events.local") for group in self._around)
+        outer = sum(events.get("oom", 0) for events in around)
+        return own + max(0, outer - self._before.outer_oom)
+
+    def _events(self, name: str) -> dict[str, int]:
+        text = find_text(self._run / name)
+        return {} if text is None else parse_flat(text)
+
+    def is_populated(self) -> bool:
+        """Return whether any process is alive inside."""
+        return v2.is_populated(self._run)
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the processes inside, those in groups below included."""
+        return v2.list_pids(self._run)
+
+    def signal(self, signal_number: int) -> int:
+        """Send a signal to every process inside; return how many were reached."""
+        return v2.signal_all(self._run, signal_number)
+
+    def kill(self) -> None:
+        """SIGKILL everything inside; return when the group is empty.
+
+        Raises:
+            KernelError: something cannot be killed within ten seconds.
+        """
+        v2.kill(self._run)
+
+    def freeze(self, frozen: bool) -> None:  # noqa: FBT001 - the protocol's signature
+        """Stop or let go everything inside."""
+        v2.freeze(self._run, frozen=frozen)
+
+    def totals(self) -> Totals:
+        """Return the exact counters since `start`."""
+        pids_text = find_text(self._run / "pids.peak")
+        return totals_between(
+            self._before,
+            read_snapshot(self._run, ()),
+            roots=self._roots,
+            peaks=(
+                None if self._memory_peak is None else self._memory_peak.read(),
+                None if self._swap_peak is None else self._swap_peak.read(),
+                None if pids_text is None else parse_number(pids_text),
+            ),
+        )
+
+    def remove(self) -> None:
+        """Remove both groups and those that the program made, bottom up.
+
+        Raises:
+            KernelError: processes are still inside.
+        """
+        remove_tree(self._run)
+
+    def close(self) -> None:
+        """Close what is open; the groups stay."""
+        for alarm in self._alarms:
+            alarm.close()
+        for peak in (self._memory_peak, self._swap_peak):
+            if peak is not None:
+                peak.close()
