@@ -17,7 +17,7 @@ from sandbox.kernel import libc, lifeline
 from sandbox.kernel.birth import GO, READY, REPORT_BYTES, Birth, become, read_failure
 from sandbox.kernel.group import Group
 from sandbox.kernel.launch_error import to_error
-from sandbox.kernel.signals import SignalState
+from sandbox.kernel.signals import SignalState, keep_exit_statuses
 from sandbox.records.program import ExitStatus, Program
 
 # Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
@@ -236,12 +236,6 @@ def open_pidfd(pid: int) -> int:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise KernelError.from_os(exc, doing="open a pidfd of", path=f"process {pid}") from exc
-
-
-def keep_exit_statuses() -> None:
-    """Make the kernel keep the statuses of our children, whatever our own parent left us with."""
-    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def kill_and_reap(pid: int, pidfd: int) -> None:

@@ -73,6 +73,12 @@ class SignalState:
         return changes
 
 
+def keep_exit_statuses() -> None:
+    """Make the kernel keep the statuses of our children, whatever our own parent left us with."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 @cache
 def _everything() -> SignalSet:
     return SignalSet(signal.valid_signals())

@@ -1,0 +1,190 @@
+"""The guard: a small process that ends the run when its supervisor is killed.
+
+It waits on a pipe that only the supervisor holds. At the end of file it kills the run's group,
+waits until it is empty and removes the groups of every hierarchy. It is in a session of its own,
+outside the run's group, and holds nothing else of the supervisor's: no lock, no terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from sandbox.errors import KernelError
+from sandbox.kernel import lifeline
+from sandbox.kernel.signals import keep_exit_statuses
+
+_SHELL = "/bin/sh"
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_FIRST_FREE_FD = 3
+
+# Signals that must not end the guard before it can ignore them; never SIGCHLD, which shells need.
+_DEAF_TO = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGTSTP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+
+# Nothing but `rmdir`, `chmod` and `sleep` is not built into a shell. A pid of 0 is a process
+# outside our PID namespace, and `kill 0` would be suicide.
+SCRIPT = r"""# sandbox guard: ends the run whose supervisor was killed
+trap '' HUP INT QUIT TERM TSTP TTIN TTOU USR1 USR2 ALRM PIPE
+cd /
+while read -r line; do :; done
+top=$1
+shift
+
+end_in() {
+    [ -d "$1" ] || return 0
+    [ -r "$1" ] && [ -x "$1" ] || chmod u+rwx "$1"
+    [ ! -e "$1/freezer.state" ] || echo THAWED > "$1/freezer.state"
+    while read -r pid; do
+        [ "$pid" -le 0 ] || kill -KILL "$pid"
+    done < "$1/cgroup.procs"
+    for below in "$1"/*/ "$1"/.[!.]*/; do
+        below=${below%/}
+        [ ! -d "$below" ] || [ -L "$below" ] || end_in "$below"
+    done
+}
+
+wipe() {
+    [ -d "$1" ] || return 0
+    for below in "$1"/*/ "$1"/.[!.]*/; do
+        below=${below%/}
+        [ ! -d "$below" ] || [ -L "$below" ] || wipe "$below"
+    done
+    rmdir "$1"
+}
+
+is_populated() {
+    [ -n "$top" ] && [ -e "$top/cgroup.events" ] || return 1
+    while read -r key value; do
+        [ "$key $value" != 'populated 1' ] || return 0
+    done < "$top/cgroup.events"
+    return 1
+}
+
+turn=0
+while [ "$turn" -lt 1000 ]; do
+    turn=$((turn + 1))
+    if [ -n "$top" ] && [ -d "$top" ]; then
+        if [ -e "$top/cgroup.kill" ]; then
+            echo 1 > "$top/cgroup.kill"
+        elif [ -e "$top/cgroup.freeze" ]; then
+            echo 1 > "$top/cgroup.freeze"
+        fi
+    fi
+    for group in "$@"; do end_in "$group"; done
+    left=
+    if is_populated; then
+        left=1
+    else
+        for group in "$@"; do wipe "$group"; done
+        for group in "$@"; do [ ! -d "$group" ] || left=1; done
+    fi
+    [ -n "$left" ] || exit 0
+    if [ "$turn" -le 500 ]; then sleep 0.01 || sleep 1; else sleep 1; fi
+done
+exit 1
+"""
+
+
+class Guard:
+    """A guard that is at its post."""
+
+    def __init__(self, pid: int, lifeline_fd: int) -> None:
+        """Take over what `start` has made."""
+        self.pid = pid
+        self._lifeline_fd = lifeline_fd
+        self._is_dismissed = False
+
+    @classmethod
+    def start(cls, *, kill_directory: Path | None, directories: tuple[Path, ...]) -> Self:
+        """Start the guard of one run, before its groups are made.
+
+        Args:
+            kill_directory: the v2 group whose `cgroup.kill` ends all of the run.
+            directories: every group of the run, in whatever hierarchy; those made below them by
+                the program are removed as well.
+
+        Raises:
+            KernelError: no process can be started.
+        """
+        groups = [str(kill_directory or ""), *map(str, directories)]
+        keep_exit_statuses()
+        read_fd, write_fd = lifeline.open_lifeline()
+        try:
+            pid = _spawn(groups, read_fd)
+        except OSError as exc:
+            lifeline.cut(write_fd)
+            raise KernelError.from_os(exc, doing="start", path="the guard of the run") from exc
+        finally:
+            os.close(read_fd)
+        return cls(pid, write_fd)
+
+    def is_at_post(self) -> bool:
+        """Return whether the guard is alive; something may have killed it."""
+        if self._is_dismissed:
+            return False
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        return False
+
+    def dismiss(self) -> None:
+        """Send the guard home at the normal end; it touches nothing. Again is harmless."""
+        if self._is_dismissed:
+            return
+        self._is_dismissed = True
+        # Killed, not asked: that works on a guard that somebody has stopped, too. Only then may
+        # the pipe be closed, which would set it to work.
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        lifeline.cut(self._lifeline_fd)
+
+
+def _spawn(groups: list[str], read_fd: int) -> int:
+    try:
+        return _spawn_as([_SHELL, "-c", SCRIPT, "sandbox-guard", *groups], read_fd)
+    except FileNotFoundError:
+        # A system without a shell; -I and -S keep the user's settings and packages out.
+        return _spawn_as([sys.executable, "-I", "-S", str(_GUARDIAN), *groups], read_fd)
+
+
+def _spawn_as(arguments: list[str], read_fd: int) -> int:
+    actions = [
+        (os.POSIX_SPAWN_DUP2, read_fd, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+        *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable_fds()),
+    ]
+    return os.posix_spawn(
+        arguments[0],
+        arguments,
+        {"PATH": f"{_PATH}:{os.environ.get('PATH', '')}", "LC_ALL": "C"},
+        file_actions=actions,
+        setsid=True,
+        setsigmask=_DEAF_TO,
+        setsigdef=(signal.SIGCHLD,),
+    )
+
+
+def _inheritable_fds() -> list[int]:
+    """Return what an exec would leave open: the guard may hold no pipe or lock of our caller's."""
+    fds = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - on the way of every start
+        fd = int(name)
+        with suppress(OSError):  # the listing's own
+            if fd >= _FIRST_FREE_FD and os.get_inheritable(fd):
+                fds.append(fd)
+    return fds
