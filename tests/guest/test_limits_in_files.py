@@ -1,0 +1,67 @@
+"""On unified cgroup v2, a limit is what its control file says: seen from inside the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+
+# `main` holds the program, its parent the limits.
+SHOW = """
+group=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
+for file in "$@"; do echo "$file=$(cat "${group%/*}/$file")"; done
+"""
+
+
+def seen(cli: Cli, options: list[str], *files: str) -> dict[str, str]:
+    """Run with `options` and return what the run's own control files say."""
+    done = cli("run", "-q", *options, "--", "sh", "-c", SHOW, "sh", *files)
+    assert done.status == 0, done.stderr
+    return dict(line.split("=", 1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("options", "file", "text"),
+    [
+        (["--cpus", "0.5"], "cpu.max", "50000 100000"),
+        (["--cpus", "2"], "cpu.max", "200000 100000"),
+        (["--cpuset-cpus", "1"], "cpuset.cpus", "1"),
+        (["--cpu-shares", "1024"], "cpu.weight", "100"),
+        (["--memory", "64m"], "memory.max", str(64 << 20)),
+        (["--memory", "64m"], "memory.swap.max", "0"),
+        (["--memory", "64m"], "memory.oom.group", "1"),
+        (["--memory", "64m", "--oom-continue"], "memory.oom.group", "0"),
+        (["--memory", "64m", "--memory-swap", "96m"], "memory.swap.max", str(32 << 20)),
+        (["--memory", "64m", "--memory-reservation", "32m"], "memory.low", str(32 << 20)),
+        (["--memory-high", "48m"], "memory.high", str(48 << 20)),
+        (["--pids-limit", "64"], "pids.max", "64"),
+        ([], "pids.max", "4096"),
+        ([], "cpu.max", "max 100000"),
+        ([], "memory.max", "max"),
+    ],
+)
+def test_a_limit_is_what_its_control_file_says(
+    cli: Cli, options: list[str], file: str, text: str
+) -> None:
+    assert seen(cli, options, file) == {file: text}
+
+
+def test_the_result_names_the_file_and_what_it_said(cli: Cli, tmp_path: Path) -> None:
+    output = tmp_path / "result.json"
+
+    done = cli("run", "-q", "-o", output, "--cpus", "0.5", "--memory", "64m", "--", "true")
+
+    assert done.status == 0, done.stderr
+    result = json.loads(output.read_text())
+    assert result["host"]["mode"] == "v2"
+    states = {limit["name"]: limit for limit in result["limits"]}
+    assert {limit["state"] for limit in states.values()} == {"enforced"}
+    assert states["cpus"]["value"] == "50000 100000"
+    assert states["memory"]["value"] == str(64 << 20)
+    assert states["cpus"]["file"].endswith("cpu.max")
+    assert states["memory"]["file"].endswith("memory.max")
