@@ -18,8 +18,9 @@ from sandbox.kernel.parse import parse_flat, parse_number
 from sandbox.kernel.place import GROUP_PREFIX, INNER_GROUP, Place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_limits import apply_limits
-from sandbox.kernel.unified_reader import IO_COLUMNS, MEMORY_COLUMNS, RESOURCES, UnifiedReader
-from sandbox.kernel.unified_totals import PeakFile, Snapshot, read_snapshot, totals_between
+from sandbox.kernel.unified_reader import MEMORY_COLUMNS, UnifiedReader
+from sandbox.kernel.unified_snapshot import IO_COLUMNS, RESOURCES, Snapshot, read_snapshot
+from sandbox.kernel.unified_totals import PeakFile, totals_between
 from sandbox.records.host import Mode
 from sandbox.records.limits import LimitReport
 from sandbox.records.result import Totals
@@ -72,28 +73,24 @@ class UnifiedGroup:
         self._main = self._run / INNER_GROUP
         self.directories: tuple[Path, ...] = (self._run, self._main)
         self._missing = dict(place.missing)
-        self._made = False
+        self.kill_directory: Path | None = self._run
+        """The directory whose `cgroup.kill` ends the run."""
+        self.unavailable: Mapping[str, str] = {}
+        """What this group cannot measure, and why; known once it is made."""
         self._before = Snapshot()
         self._alarms: list[v2.EventsAlarm] = []
         self._memory_peak: PeakFile | None = None
         self._swap_peak: PeakFile | None = None
 
-    @property
-    def kill_directory(self) -> Path:
-        """The directory whose `cgroup.kill` ends the run."""
-        return self._run
-
-    @property
-    def unavailable(self) -> Mapping[str, str]:
-        """What this group cannot measure, and why; complete once it is made."""
+    def _unmeasured(self) -> dict[str, str]:
+        """Return what this group cannot measure, and why."""
         reasons = {"network": "the run shares the host's network"}
         for controller, why in self._missing.items():
             reasons.update(dict.fromkeys(_METRICS.get(controller, ()), why))
-        if self._made:
-            for metric, (controller, name, since) in _FILES.items():
-                if controller not in self._missing and not (self._run / name).exists():
-                    reasons[metric] = f"this kernel has no {name} ({since})"
-            reasons.update(self._without_pressure())
+        for metric, (controller, name, since) in _FILES.items():
+            if controller not in self._missing and not (self._run / name).exists():
+                reasons[metric] = f"this kernel has no {name} ({since})"
+        reasons.update(self._without_pressure())
         return reasons
 
     def _without_pressure(self) -> dict[str, str]:
@@ -124,7 +121,7 @@ class UnifiedGroup:
         except KernelError:
             remove_tree(self._run)
             raise
-        self._made = True
+        self.unavailable = self._unmeasured()
 
     def _die_together(self) -> None:
         try:
@@ -151,11 +148,11 @@ class UnifiedGroup:
         self._swap_peak = PeakFile(self._run / "memory.swap.peak")
         self._memory_peak.restart()
         self._swap_peak.restart()
-        self._before = read_snapshot(self._run, self._around)
+        self._before = read_snapshot(self._run, self._roots, self._around)
 
     def open_reader(self) -> UnifiedReader:
         """Return a reader whose counters start at the baseline."""
-        return UnifiedReader(self._run, self._main, self._before.as_columns())
+        return UnifiedReader(self._run, self._main, self._before, self._roots)
 
     def oom_alarm(self) -> v2.EventsAlarm | None:
         """Return what fires when `memory.events` changes, or None without the controller."""
@@ -185,6 +182,10 @@ class UnifiedGroup:
         around = (v2.find_flat(group / "memory.events.local") for group in self._around)
         outer = sum(events.get("oom", 0) for events in around)
         return own + max(0, outer - self._before.outer_oom)
+
+    def over_limit(self) -> bool:
+        """Return False: the kernel holds the memory limit."""
+        return False
 
     def _events(self, name: str) -> dict[str, int]:
         text = find_text(self._run / name)
@@ -219,7 +220,7 @@ class UnifiedGroup:
         pids_text = find_text(self._run / "pids.peak")
         return totals_between(
             self._before,
-            read_snapshot(self._run, ()),
+            read_snapshot(self._run, self._roots),
             roots=self._roots,
             peaks=(
                 None if self._memory_peak is None else self._memory_peak.read(),

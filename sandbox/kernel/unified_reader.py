@@ -6,24 +6,16 @@ The fast reading is the hot path of a run: at most four preads, no parsing that 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.errors import KernelError
 from sandbox.kernel.files import KeptFile
 from sandbox.kernel.parse import parse_flat, parse_io_stat, parse_pressure
+from sandbox.kernel.roots import Roots
+from sandbox.kernel.unified_snapshot import CPU_COLUMNS, IO_COLUMNS, RESOURCES, Disks, Snapshot
 from sandbox.kernel.v2 import list_pids
 from sandbox.records.sample import ABSENT
 
-IO_COLUMNS = ("io_read_bytes", "io_write_bytes", "io_read_ops", "io_write_ops")
-_IO_KEYS = ("rbytes", "wbytes", "rios", "wios")
-CPU_COLUMNS = {
-    "cpu_user_usec": "user_usec",
-    "cpu_system_usec": "system_usec",
-    "cpu_periods": "nr_periods",
-    "cpu_throttled_periods": "nr_throttled",
-    "cpu_throttled_usec": "throttled_usec",
-}
 MEMORY_COLUMNS = {
     "memory_anon_bytes": b"anon",
     "memory_file_bytes": b"file",
@@ -33,16 +25,10 @@ MEMORY_COLUMNS = {
 }
 # Before Linux 5.18 memory.stat has no sum of what the kernel keeps for a group.
 _KERNEL_PARTS = (b"kernel_stack", b"pagetables", b"percpu", b"vmalloc", b"slab")
-RESOURCES = ("cpu", "memory", "io")
 
 _SMALL_BYTES = 512
 _USAGE = b"usage_usec "
 _LINE_END = b"\n"
-
-
-def sum_io(devices: Mapping[str, Mapping[str, int]]) -> list[int]:
-    """Return bytes read, bytes written, reads and writes of all devices together."""
-    return [sum(values.get(key, 0) for values in devices.values()) for key in _IO_KEYS]
 
 
 class MemoryStat:
@@ -85,18 +71,18 @@ class MemoryStat:
 class UnifiedReader:
     """Reads one v2 group; see `Reader`. What the group lacks has no column."""
 
-    def __init__(self, directory: Path, inner: Path, baseline: Mapping[str, int]) -> None:
+    def __init__(self, directory: Path, inner: Path, before: Snapshot, roots: Roots) -> None:
         """Open every file that there is.
 
-        `inner` is where the program's processes are; `baseline` is subtracted from counters, by
-        column.
+        `inner` is where the program's processes are; counters start at `before`.
 
         Raises:
             KernelError: there is no such group.
         """
         self._directory = directory
         self._files: list[KeptFile] = []
-        self._baseline = baseline
+        self._disks = Disks(roots)
+        self._baseline = baseline = before.as_columns()
         self._cpu_fd = self._open(directory / "cpu.stat").fd
         self._usage_base = baseline.get("cpu_usage_usec", 0)
         memory, pids = (
@@ -197,7 +183,7 @@ class UnifiedReader:
         try:
             data = file.read()
             if data != self._io_data:  # most ticks see no I/O: nothing to parse
-                sums = sum_io(parse_io_stat(data))
+                sums = self._disks.sums(parse_io_stat(data))
                 self._io_row = [now - base for now, base in zip(sums, self._io_base, strict=True)]
                 self._io_data = data
         except KernelError:

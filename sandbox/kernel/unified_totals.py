@@ -1,18 +1,17 @@
-"""A v2 group's counters at one instant, and the exact totals between two of them."""
+"""The exact totals of a v2 group between two readings of its counters."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.errors import KernelError
-from sandbox.kernel.files import find_text
-from sandbox.kernel.parse import parse_io_stat, parse_number
+from sandbox.kernel.disks import label_disk
+from sandbox.kernel.parse import parse_number
 from sandbox.kernel.roots import Roots
-from sandbox.kernel.unified_reader import CPU_COLUMNS, IO_COLUMNS, RESOURCES, sum_io
-from sandbox.kernel.v2 import find_flat, pressure_since, read_pressure
+from sandbox.kernel.unified_snapshot import Snapshot
+from sandbox.kernel.v2 import pressure_since
 from sandbox.records.result import DeviceIo, Pressure, Totals
 
 _IO_FIELDS = {
@@ -21,52 +20,6 @@ _IO_FIELDS = {
     "read_ops": "rios",
     "write_ops": "wios",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """Every counter of a group; what the group does not have is missing or None."""
-
-    cpu: Mapping[str, int] = field(default_factory=dict)
-    io: Mapping[str, Mapping[str, int]] | None = None
-    pressures: Mapping[str, Pressure | None] = field(default_factory=dict)
-    memory_events: Mapping[str, int] = field(default_factory=dict)
-    """With the groups below."""
-    memory_events_local: Mapping[str, int] = field(default_factory=dict)
-    """The group's own; those of all groups together before Linux 5.2."""
-    pids_events: Mapping[str, int] = field(default_factory=dict)
-    outer_oom: int = 0
-    """Times that a group around ran out of its own limit."""
-
-    def as_columns(self) -> dict[str, int]:
-        """Return the counters by the names that samples have."""
-        columns = {column: self.cpu[key] for column, key in CPU_COLUMNS.items() if key in self.cpu}
-        if "usage_usec" in self.cpu:
-            columns["cpu_usage_usec"] = self.cpu["usage_usec"]
-        if self.io is not None:
-            columns.update(zip(IO_COLUMNS, sum_io(self.io), strict=True))
-        for resource, pressure in self.pressures.items():
-            if pressure is not None:
-                columns[f"{resource}_pressure_some_usec"] = pressure.some_usec
-                if pressure.full_usec is not None:
-                    columns[f"{resource}_pressure_full_usec"] = pressure.full_usec
-        return columns
-
-
-def read_snapshot(directory: Path, outer: Iterable[Path]) -> Snapshot:
-    """Return the counters of a group as they are now; `outer` are the groups around it."""
-    events = find_flat(directory / "memory.events")
-    local = find_flat(directory / "memory.events.local")
-    io_text = find_text(directory / "io.stat")
-    return Snapshot(
-        cpu=find_flat(directory / "cpu.stat"),
-        io=None if io_text is None else parse_io_stat(io_text),
-        pressures={resource: read_pressure(directory, resource) for resource in RESOURCES},
-        memory_events=events,
-        memory_events_local=local or events,
-        pids_events=find_flat(directory / "pids.events"),
-        outer_oom=sum(find_flat(group / "memory.events.local").get("oom", 0) for group in outer),
-    )
 
 
 class PeakFile:
@@ -160,15 +113,5 @@ def _io_between(
         then = (before or {}).get(device, {})
         used = {name: now.get(key, 0) - then.get(key, 0) for name, key in _IO_FIELDS.items()}
         if any(used.values()):
-            devices.append(DeviceIo(device=name_device(device, roots), **used))
+            devices.append(DeviceIo(device=label_disk(roots, device), **used))
     return tuple(devices)
-
-
-def name_device(device: str, roots: Roots) -> str:
-    """Return `8:0 sda` for `8:0`, or the numbers alone where the kernel does not name it."""
-    text = find_text(roots.sys / "dev" / "block" / device / "uevent") or ""
-    for line in text.splitlines():
-        key, _, value = line.partition("=")
-        if key == "DEVNAME" and value:
-            return f"{device} {value}"
-    return device
