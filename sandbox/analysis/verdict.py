@@ -60,7 +60,7 @@ def find_verdict(result: RunResult, observed: Observed) -> Verdict:
         return _stopped(result, observed, observed.stop_cause)
     if ended is None or (ended.status is None and ended.signal is None):
         return Verdict(Outcome.KILLED, EXIT_SANDBOX, "the end of the program was not seen")
-    suffix = f", after {_times(kills, 'out-of-memory kill')}" if kills else ""
+    suffix = f" ({_times(kills, 'OOM kill')} inside)" if kills else ""
     if ended.signal is not None:
         code = _SIGNAL_BASE + ended.signal
         reason = f"ended by {signal_name(ended.signal)} ({code}){suffix}"

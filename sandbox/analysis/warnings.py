@@ -29,6 +29,7 @@ _CROSS_CHECK_USEC = 20_000  # two ticks of the slowest kernel
 _MISSED_RATIO = 0.01
 _NEAR_LIMIT_RATIO = 0.95
 _AT_LIMIT_RATIO = 0.99
+_LIMIT_NAMES = {"cpus": "CPU", "cpuset_cpus": "CPU list", "pids": "process"}
 
 
 def find_warnings(
@@ -55,7 +56,7 @@ def find_warnings(
 
 def _about_limits(result: RunResult) -> Iterator[RunWarning]:
     for limit in result.limits:
-        name = limit.name.replace("_", " ")
+        name = _LIMIT_NAMES.get(limit.name, limit.name.replace("_", " "))
         if limit.state is LimitState.UNAVAILABLE and not limit.by_default:
             yield RunWarning(
                 code="limit_unavailable",

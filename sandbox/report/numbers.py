@@ -1,0 +1,53 @@
+"""Numbers to short text, the same everywhere; what is absent is a dash, never a zero."""
+
+from __future__ import annotations
+
+from sandbox.analysis.verdict import short_duration
+from sandbox.units import format_size
+
+ABSENT_TEXT = "-"
+_NS_PER_USEC = 1_000
+_FEW_CPUS = 9.995
+
+
+def cpus_text(cpus: float | None) -> str:
+    """Return CPUs with two decimals, large numbers with one: `0.50`, `12.3`."""
+    if cpus is None:
+        return ABSENT_TEXT
+    return f"{cpus:.2f}" if cpus < _FEW_CPUS else f"{cpus:.1f}"
+
+
+def size_text(size_bytes: int | None) -> str:
+    """Return a size: `312.4 MiB`."""
+    return ABSENT_TEXT if size_bytes is None else format_size(size_bytes)
+
+
+def time_text(duration_usec: int | None) -> str:
+    """Return microseconds as people read them: `5.96 s`."""
+    return ABSENT_TEXT if duration_usec is None else duration_text(duration_usec * _NS_PER_USEC)
+
+
+def duration_text(duration_ns: int | None) -> str:
+    """Return nanoseconds as people read them: `12.34 s`, `1 min 05 s`."""
+    if duration_ns is None:
+        return ABSENT_TEXT
+    return "0 s" if duration_ns == 0 else short_duration(duration_ns)
+
+
+def percent_text(ratio: float | None) -> str:
+    """Return a share: `61 %`, `<1 %` for what is little but not nothing."""
+    if ratio is None:
+        return ABSENT_TEXT
+    if 0 < ratio < 0.005:  # noqa: PLR2004 - what would be rounded to nothing
+        return "<1 %"
+    return f"{ratio:.0%}".replace("%", " %")
+
+
+def count_text(number: int, singular: str, plural: str) -> str:
+    """Return `1 process`, `5 processes`."""
+    return f"{number} {singular if number == 1 else plural}"
+
+
+def ratio_of(part: float | None, whole: float | None) -> float | None:
+    """Return part / whole, or None if either is absent or the whole is nothing."""
+    return None if part is None or not whole else part / whole

@@ -1,0 +1,97 @@
+"""What several reports share: the verdict's line, labelled lines, warnings, what is lacking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sandbox.records.result import Outcome, RunResult, RunWarning
+from sandbox.report.numbers import duration_text
+from sandbox.report.style import Style, cell_width, command_line, printable
+
+LABEL_WIDTH = 13
+_SHORTEST_COMMAND = 16
+
+_GROUPS = (
+    ("network", "network"),
+    ("cpu_pressure", "pressure"),
+    ("memory_pressure", "pressure"),
+    ("io_pressure", "pressure"),
+    ("cpu_periods", "throttling"),
+    ("cpu_throttled", "throttling"),
+    ("cpu_", "CPU time"),
+    ("memory_peak", "exact memory peak"),
+    ("memory_current", "memory"),
+    ("memory_", "memory split"),
+    ("swap", "swap"),
+    ("oom", "OOM kills"),
+    ("limit_hits", "limit hits"),
+    ("pids", "threads"),
+    ("processes", "processes"),
+    ("io", "block I/O"),
+)
+_NO_NETWORK = "shares the host's network"
+
+
+def header(result: RunResult, style: Style) -> str:
+    """Return the verdict, and at the right what was run."""
+    good = result.outcome is Outcome.EXITED and result.exit_code == 0
+    reason = printable(result.reason) or result.outcome.value.replace("_", " ")
+    if result.outcome is Outcome.EXITED and result.wall_ns is not None:
+        reason += f" after {duration_text(result.wall_ns)}"
+    elif result.exit_code is not None and f"({result.exit_code})" not in reason:
+        reason += f", exit {result.exit_code}"
+    mark = _mark(result, style)
+    shade = "green" if good else "cyan" if result.outcome is Outcome.RUNNING else "red"
+    left = style.clip(f"{mark} {reason}", style.width)
+    room = style.width - cell_width(left) - 2
+    painted = style.paint(left, shade)
+    if room < _SHORTEST_COMMAND:
+        shown = style.clip(command_line(result.command), style.width - 2)
+        return f"{painted}\n  {style.paint(shown, 'dim')}"
+    shown = style.clip(command_line(result.command), room)
+    return painted + " " * (room - cell_width(shown) + 2) + style.paint(shown, "dim")
+
+
+def _mark(result: RunResult, style: Style) -> str:
+    if result.outcome is Outcome.RUNNING:
+        return "▶" if style.unicode else "running:"
+    if result.outcome is Outcome.EXITED and result.exit_code == 0:
+        return "✓" if style.unicode else "ok:"
+    return "✗" if style.unicode else "failed:"
+
+
+def labelled(label: str, text: str, style: Style, *, wrap: bool = True) -> list[str]:
+    """Return `text` beside its label, in as many lines as it takes."""
+    lines = style.wrap(text, LABEL_WIDTH) if wrap else [text]
+    head = style.paint(label.ljust(LABEL_WIDTH), "bold")
+    return [head + lines[0], *lines[1:]]
+
+
+def warning_lines(
+    warnings: Sequence[RunWarning], style: Style, *, most: int | None = None
+) -> list[str]:
+    """Return each warning and below it what to do; beyond `most` only their number."""
+    lines: list[str] = []
+    for warning in warnings[:most]:
+        wrapped = style.wrap(printable(warning.text), 2, first=len("warning: "))
+        lines.append(style.paint("warning:", "yellow") + " " + wrapped[0])
+        lines += wrapped[1:]
+        if warning.hint:
+            hint = style.wrap(printable(warning.hint), 4, first=len("  hint: "))
+            lines.append("  " + style.paint("hint:", "cyan") + " " + hint[0])
+            lines += hint[1:]
+    if most is not None and len(warnings) > most:
+        lines.append(f"and {len(warnings) - most} more warnings, see the details")
+    return lines
+
+
+def lacking(result: RunResult) -> list[str]:
+    """Return what this host cannot give, all that one reason explains together."""
+    kinds = {"network": result.unavailable.get("network", _NO_NETWORK)}
+    for name, reason in result.unavailable.items():
+        kind = next((kind for prefix, kind in _GROUPS if name.startswith(prefix)), name)
+        kinds.setdefault(kind, reason)
+    reasons: dict[str, list[str]] = {}
+    for kind, reason in kinds.items():
+        reasons.setdefault(printable(reason), []).append(kind)
+    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]

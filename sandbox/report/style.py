@@ -1,0 +1,91 @@
+"""What a terminal can show: width, colour, characters; and text from outside made harmless."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31;1",
+    "green": "32;1",
+    "yellow": "33;1",
+    "cyan": "36",
+}
+_ASCII = str.maketrans({"…": ">", "µ": "u"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How to write for one terminal."""
+
+    width: int = 80
+    color: bool = False
+    unicode: bool = True
+
+    def paint(self, text: str, name: str) -> str:
+        """Return `text` in a colour, if the terminal has any; its width stays."""
+        return f"\033[{_CODES[name]}m{text}\033[0m" if self.color and text else text
+
+    def clip(self, text: str, width: int) -> str:
+        """Return `text` in at most `width` columns; an ellipsis marks what was cut off."""
+        if cell_width(text) <= width:
+            return text
+        kept, used = [], 0
+        for character in text:
+            used += cell_width(character)
+            if used > width - 1:
+                break
+            kept.append(character)
+        return "".join(kept) + "…" if width > 0 else ""
+
+    def plain(self, text: str) -> str:
+        """Return `text` in characters that the terminal has; its width stays."""
+        if self.unicode:
+            return text
+        return text.translate(_ASCII).encode("ascii", "replace").decode()
+
+    def wrap(self, text: str, indent: int, first: int | None = None) -> list[str]:
+        """Return `text` in lines of the terminal's width, all but the first indented.
+
+        `first` is how much of the first line is taken already.
+        """
+        import textwrap
+
+        used = indent if first is None else first
+        lines = textwrap.wrap(
+            text,
+            max(self.width, used + 20),
+            initial_indent="x" * used,
+            subsequent_indent=" " * indent,
+            break_on_hyphens=False,
+        )
+        return [lines[0][used:], *lines[1:]] if lines else [""]
+
+
+def printable(text: str) -> str:
+    """Return `text` without characters that could command a terminal: they become escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
+
+
+def command_line(command: Sequence[str]) -> str:
+    """Return a command as a shell would take it, on one line and harmless to a terminal."""
+    return printable(shlex.join(command))
+
+
+def cell_width(text: str) -> int:
+    """Return how many columns `text` takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
