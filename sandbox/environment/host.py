@@ -1,0 +1,231 @@
+"""The program as it will run on the host itself: its environment, user, directory and rlimits.
+
+Everything is the caller's own unless asked otherwise. `--workdir` is not created, as docker would
+inside a container: on the host a mistyped path would leave a directory behind.
+"""
+
+from __future__ import annotations
+
+import grp
+import math
+import os
+import pwd
+import resource
+from dataclasses import dataclass
+
+from sandbox.errors import EXIT_NOT_EXECUTABLE, HostError, LaunchError
+from sandbox.records.host import Host
+from sandbox.records.limits import LimitReport, LimitState
+from sandbox.records.program import Program
+from sandbox.spec import RunSpec, Ulimit
+
+RUN_ID_VARIABLE = "SANDBOX_RUN_ID"
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHON_CPU_COUNT",
+)
+
+_RLIMIT_LOCKS = 10  # the same number on every architecture; Python does not name it
+_CAP_SYS_RESOURCE = 24
+_LARGEST_ID = (1 << 32) - 2  # the next one means "leave it"
+
+User = tuple[int, int, tuple[int, ...]]
+"""uid, gid and supplementary groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A program, and what was decided on the way to it."""
+
+    program: Program
+    thread_hints: dict[str, str]
+    """The variables that were set to the CPU limit; empty if the user has set any of them."""
+    reports: tuple[LimitReport, ...] = ()
+    """What becomes of each ulimit: the kernel holds them all."""
+
+
+def prepare(spec: RunSpec, host: Host, run_id: str) -> Prepared:
+    """Resolve all names and return what can be executed as it is.
+
+    Raises:
+        LaunchError: the user is unknown, or cannot be switched to (126).
+        HostError: a ulimit is above the hard limit that this process has.
+    """
+    user, home = (None, None) if spec.user is None else find_user(spec.user)
+    hints = find_thread_hints(spec, host)
+    environment = _environment(spec, run_id=run_id, home=home, hints=hints)
+    program = Program(
+        argv=spec.command,
+        environment=environment,
+        directory=spec.workdir,
+        user=user,
+        rlimits=tuple(_rlimit(ulimit) for ulimit in spec.limits.ulimits),
+    )
+    reports = tuple(_report(ulimit) for ulimit in spec.limits.ulimits)
+    return Prepared(program=program, thread_hints=hints, reports=reports)
+
+
+# The environment
+
+
+def _environment(
+    spec: RunSpec, *, run_id: str, home: str | None, hints: dict[str, str]
+) -> dict[bytes, bytes]:
+    environment = dict(os.environb)
+    for name in spec.environment_unset:
+        environment.pop(os.fsencode(name), None)
+    ours = {**hints, RUN_ID_VARIABLE: run_id}
+    if home is not None:
+        # As docker: caches below another user's HOME could not be written. USER and LOGNAME stay
+        # what they are, which docker does not set either.
+        ours["HOME"] = home
+    for name, value in {**ours, **spec.environment}.items():
+        environment[os.fsencode(name)] = os.fsencode(value)
+    return environment
+
+
+def find_thread_hints(spec: RunSpec, host: Host) -> dict[str, str]:
+    """Return the variables that keep libraries from starting a thread for every CPU of the host.
+
+    A CPU limit does not change what the program sees of the host, so a library would start too
+    many threads and be throttled. Who has set one of the variables has thought of it: then none
+    is set.
+    """
+    if not spec.thread_hints or spec.limits.cpus is None:
+        return {}
+    seen = {*os.environ, *spec.environment} - set(spec.environment_unset)
+    if not seen.isdisjoint(THREAD_VARIABLES):
+        return {}
+    allowed = spec.limits.cpuset_cpus or host.cpus_allowed
+    count = max(1, min(math.ceil(spec.limits.cpus), len(allowed)))
+    return dict.fromkeys(THREAD_VARIABLES, str(count))
+
+
+# The user
+
+
+def find_user(text: str) -> tuple[User | None, str | None]:
+    """Return who `name`, `uid`, `user:group` is, and his home; None for both if it is ourselves.
+
+    As docker: an explicit group leaves no supplementary ones. Other than docker, a uid that has no
+    entry needs a group beside it: docker's answer, group 0, owns files on a host.
+
+    Raises:
+        LaunchError: unknown, or not to be switched to (126).
+    """
+    name, _, group = text.partition(":")
+    entry = _find_entry(name)
+    uid = entry.pw_uid if entry is not None else _number(name, "user")
+    if group:
+        gid = _find_gid(group)
+        groups: tuple[int, ...] = ()
+    elif entry is not None:
+        gid = entry.pw_gid
+        groups = tuple(os.getgrouplist(entry.pw_name, gid))
+    else:
+        raise LaunchError(
+            f"user {name} has no entry in the user database, so its group is not known",
+            exit_code=EXIT_NOT_EXECUTABLE,
+            hint=f"name the group too: `{name}:GROUP`",
+        )
+    if os.geteuid() != 0:
+        if (uid, gid) == (os.geteuid(), os.getegid()):
+            return None, None
+        raise LaunchError(
+            f"cannot run as user {text}: only root can become another user",
+            exit_code=EXIT_NOT_EXECUTABLE,
+            hint="leave out --user, or run as root",
+        )
+    return (uid, gid, groups), (entry.pw_dir if entry is not None else "/")
+
+
+def _find_entry(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(int(name)) if _is_number(name) else pwd.getpwnam(name)
+    except (KeyError, OverflowError):
+        return None
+
+
+def _find_gid(name: str) -> int:
+    if _is_number(name):
+        return _number(name, "group")
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return _number(name, "group")
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
+
+
+def _number(name: str, what: str) -> int:
+    if not _is_number(name) or int(name) > _LARGEST_ID:
+        raise LaunchError(
+            f"there is no {what} `{name}` on this host",
+            exit_code=EXIT_NOT_EXECUTABLE,
+            hint=f"write a name that `getent {'passwd' if what == 'user' else what}` knows, "
+            "or a number",
+        )
+    return int(name)
+
+
+# Resource limits
+
+
+def find_rlimit(name: str) -> int:
+    """Return the kernel's number of docker's name for a resource limit."""
+    if name == "locks":
+        return _RLIMIT_LOCKS
+    number: int = getattr(resource, f"RLIMIT_{name.upper()}")
+    return number
+
+
+def _rlimit(ulimit: Ulimit) -> tuple[int, int, int]:
+    which = find_rlimit(ulimit.name)
+    soft = resource.RLIM_INFINITY if ulimit.soft == -1 else ulimit.soft
+    hard = resource.RLIM_INFINITY if ulimit.hard == -1 else ulimit.hard
+    ours = resource.getrlimit(which)[1]
+    if _is_above(hard, ours) and not _may_raise():
+        raise HostError(
+            f"ulimit {ulimit.name}={_words(ulimit)} is above the hard limit of {ours}",
+            hint="raising a hard limit needs CAP_SYS_RESOURCE, as root usually has",
+        )
+    return which, soft, hard
+
+
+def _is_above(asked: int, ours: int) -> bool:
+    if ours == resource.RLIM_INFINITY:
+        return False
+    return asked == resource.RLIM_INFINITY or asked > ours
+
+
+def _may_raise() -> bool:
+    """Return whether this process may raise hard limits; being root alone does not suffice."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            for line in file:
+                if line.startswith("CapEff:"):
+                    return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
+    except OSError:
+        pass
+    return os.geteuid() == 0
+
+
+def _report(ulimit: Ulimit) -> LimitReport:
+    return LimitReport(
+        name=f"ulimit_{ulimit.name}",
+        asked=_words(ulimit),
+        state=LimitState.ENFORCED,
+        file=f"RLIMIT_{ulimit.name.upper()}",
+        value=_words(ulimit),
+    )
+
+
+def _words(ulimit: Ulimit) -> str:
+    soft, hard = (
+        "unlimited" if value == -1 else str(value) for value in (ulimit.soft, ulimit.hard)
+    )
+    return soft if soft == hard else f"{soft}:{hard}"
