@@ -113,7 +113,7 @@ class Sampler:
             return None
         try:
             used_usec = self._read_fast()[self._cpu - 1]
-        except OSError:
+        except (OSError, SandboxError):
             return None
         return None if used_usec == ABSENT else used_usec
 
@@ -138,7 +138,7 @@ class Sampler:
     def _record(self, now_ns: int) -> None:
         try:
             row = [now_ns, *self._read_fast()]
-        except OSError as exc:
+        except (OSError, SandboxError) as exc:
             self._reading_failed(now_ns, exc, self._sink_fast, len(self._columns))
             return
         try:
@@ -159,7 +159,7 @@ class Sampler:
             self._slow_above = memory_bytes + memory_bytes // _GROWTH_SHARE
         try:
             row = [now_ns, *self._read_slow()]
-        except OSError as exc:
+        except (OSError, SandboxError) as exc:
             self._reading_failed(now_ns, exc, self._sink_slow, 1 + self._slow_width)
             return
         try:
@@ -168,16 +168,21 @@ class Sampler:
             self._writing_failed(now_ns, exc)
 
     def _reading_failed(
-        self, now_ns: int, exc: OSError, put: Callable[[Sequence[int]], None], width: int
+        self,
+        now_ns: int,
+        exc: OSError | SandboxError,
+        put: Callable[[Sequence[int]], None],
+        width: int,
     ) -> None:
         """Note the first failure and mark it by a row without values; later ones are the same."""
         if self.problem is not None:
             return
-        code = errno.errorcode.get(exc.errno or 0, str(exc))
-        why = ", its group was removed" if exc.errno == errno.ENODEV else ""
-        self.problem = (
-            f"the run's counters could not be read {self._since_start(now_ns)}: {code}{why}"
-        )
+        why = str(exc)
+        if isinstance(exc, OSError):
+            why = errno.errorcode.get(exc.errno or 0, why)
+            if exc.errno == errno.ENODEV:
+                why += ", its group was removed"
+        self.problem = f"the run's counters could not be read {self._since_start(now_ns)}: {why}"
         try:
             put([now_ns, *[ABSENT] * (width - 1)])
         except (OSError, SandboxError) as put_exc:

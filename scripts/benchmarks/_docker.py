@@ -1,0 +1,199 @@
+"""A Docker daemon of our own to compare with: private socket, data and groups, and nothing left."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from _measure import SkippedError
+
+IMAGE = "sandbox-bench"
+_READY_SEC = 30
+_STOP_SEC = 20
+_LINKS = ("sh", "true", "sleep", "cat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Docker:
+    """A running daemon with one tiny image."""
+
+    host: str
+    parent: str
+    """The parent of the containers' groups, below our own."""
+    directory: Path
+    """The v2 group of the daemon and all its helpers."""
+
+    def command(self, *words: str) -> list[str]:
+        """Return the client's command line."""
+        return ["docker", "-H", self.host, *words]
+
+    def run_command(self, *words: str) -> list[str]:
+        """Return the command line that runs something in a fresh container."""
+        return self.command(
+            "run", "--rm", "--network", "none", "--cgroup-parent", self.parent, IMAGE, *words
+        )
+
+    def cpu_usec(self) -> int:
+        """Return the CPU time of the daemon and its helpers, containers included."""
+        for line in (self.directory / "cpu.stat").read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == "usage_usec":
+                return int(value)
+        raise SkippedError(f"{self.directory}/cpu.stat does not count CPU time")
+
+
+@contextmanager
+def daemon() -> Iterator[Docker]:
+    """Start a daemon and stop it again.
+
+    Raises:
+        SkippedError: Docker is not installed, we are not root, or the daemon does not start.
+    """
+    for program in ("docker", "dockerd"):
+        if shutil.which(program) is None:
+            raise SkippedError(f"`{program}` is not installed")
+    if os.geteuid() != 0:
+        raise SkippedError("a Docker daemon of our own needs root")
+    name = f"bench-docker-{os.getpid()}"
+    own = _own_paths()
+    parent = f"{own.get('memory', own.get('', '')).rstrip('/')}/{name}"
+    # Docker makes the parent in every hierarchy, where parts of its path may not exist yet.
+    made = [
+        mount / str(ancestor).lstrip("/")
+        for mount in set(_mounts().values())
+        for ancestor in (Path(parent), *Path(parent).parents)
+        if not (mount / str(ancestor).lstrip("/")).exists()
+    ]
+    with (
+        tempfile.TemporaryDirectory(prefix="sandbox-bench-docker-") as directory,
+        ExitStack() as undo,
+    ):
+        base = Path(directory)
+        group = _mounts()[""] / own[""].lstrip("/") / name
+        undo.callback(_remove_groups, [*made, group])
+        group.mkdir(parents=True, exist_ok=True)
+        process = _start(base, group)
+        undo.callback(_stop, process, base)
+        docker = Docker(host=f"unix://{base}/docker.sock", parent=parent, directory=group)
+        _wait_until_ready(docker, process, base)
+        _import_image(docker)
+        yield docker
+
+
+def _mounts() -> dict[str, Path]:
+    """Return where each hierarchy is mounted, by each of its controllers; v2 is the empty name."""
+    mounts: dict[str, Path] = {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, _, rest = line.partition(" - ")
+        kind, _, options = rest.split(" ", 2)
+        where = Path(fields.split()[4])
+        if kind == "cgroup2":
+            mounts[""] = where
+        elif kind == "cgroup":
+            names = options.split(",")
+            mounts.update({name: where for name in names if name not in {"rw", "ro"}})
+    if "" not in mounts:
+        raise SkippedError("no v2 mount counts the daemon's CPU time")
+    return mounts
+
+
+def _own_paths() -> dict[str, str]:
+    """Return the path of our own group by controller."""
+    paths: dict[str, str] = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    return paths
+
+
+def _remove_groups(tops: list[Path]) -> None:
+    """Remove the groups that were made here, deepest first."""
+    for top in sorted(tops, key=lambda path: -len(path.parts)):
+        below = sorted(top.rglob("*/"), key=lambda path: -len(path.parts)) if top.is_dir() else []
+        for directory in (*below, top):
+            if directory.is_dir():
+                with suppress(OSError):  # somebody else uses it by now
+                    directory.rmdir()
+
+
+def _start(base: Path, group: Path) -> subprocess.Popen[bytes]:
+    command = [
+        "dockerd",
+        f"--data-root={base}/data",
+        f"--exec-root={base}/exec",
+        f"--host=unix://{base}/docker.sock",
+        f"--pidfile={base}/dockerd.pid",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--bridge=none",
+        "--storage-driver=overlay2",
+    ]
+    with (base / "dockerd.log").open("wb") as log:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'echo 0 >"$0"/cgroup.procs && exec "$@"', str(group), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def _wait_until_ready(docker: Docker, process: subprocess.Popen[bytes], base: Path) -> None:
+    deadline = time.monotonic() + _READY_SEC
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            last = (base / "dockerd.log").read_text(errors="replace").strip().splitlines()[-1:]
+            raise SkippedError(f"dockerd ended: {''.join(last)[:200]}")
+        asked = subprocess.run(docker.command("version"), capture_output=True, check=False)
+        if asked.returncode == 0:
+            return
+        time.sleep(0.1)
+    raise SkippedError(f"dockerd was not ready after {_READY_SEC} s")
+
+
+def image() -> bytes:
+    """Return a tiny root file system as a tar archive.
+
+    Raises:
+        SkippedError: there is no static busybox to make it of.
+    """
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise SkippedError("`busybox` (busybox-static) is not installed")
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(busybox, arcname="bin/busybox")
+        for name in _LINKS:
+            link = tarfile.TarInfo(f"bin/{name}")
+            link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(link)
+    return archive.getvalue()
+
+
+def _import_image(docker: Docker) -> None:
+    command = docker.command("import", "-", IMAGE)
+    subprocess.run(command, input=image(), check=True, capture_output=True, timeout=60)
+
+
+def _stop(process: subprocess.Popen[bytes], base: Path) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_SEC)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    # A namespace that outlived its container is still mounted, and would keep the directory.
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+        where = line.split()[4]
+        if where.startswith(f"{base}/"):
+            subprocess.run(["umount", "-l", where], check=False, capture_output=True)
