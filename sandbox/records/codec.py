@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import types
 import typing
 from enum import Enum
@@ -25,6 +27,24 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
     return value
+
+
+def to_json(value: Any) -> str:
+    """Return `value` as the text of `run.json`; what JSON has no number for becomes null."""
+    plain = to_plain(value)
+    try:
+        text = json.dumps(plain, indent=2, allow_nan=False, default=str)
+    except ValueError:
+        text = json.dumps(_finite(plain), indent=2, default=str)
+    return text + "\n"
+
+
+def _finite(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {key: _finite(item) for key, item in plain.items()}
+    if isinstance(plain, list):
+        return [_finite(item) for item in plain]
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
 
 
 @cache
@@ -58,13 +78,26 @@ def _convert(hint: Any, value: Any) -> Any:
     if origin is tuple:
         return _convert_tuple(typing.get_args(hint), value)
     if origin is dict:
-        item = typing.get_args(hint)[1]
-        return {key: _convert(item, part) for key, part in value.items()}
-    if not isinstance(hint, type):
-        return value
+        return _convert_dict(typing.get_args(hint)[1], value)
+    return _convert_one(hint, value) if isinstance(hint, type) else value
+
+
+def _convert_one(hint: type, value: Any) -> Any:
     if dataclasses.is_dataclass(hint):
         return from_plain(hint, value)
-    return hint(value) if issubclass(hint, Enum) else value
+    if issubclass(hint, Enum):
+        return hint(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint in {int, float, str, bool} and type(value) is not hint:
+        raise TypeError(f"expected {hint.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _convert_dict(item: Any, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {type(value).__name__}")
+    return {key: _convert(item, part) for key, part in value.items()}
 
 
 def _convert_tuple(items: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
