@@ -201,6 +201,12 @@ def count_io(directory: Path, disks: Iterable[str]) -> None:
             continue  # it was unplugged, or cannot be throttled: the counters will lack it
 
 
+def restart_peak(path: Path | None) -> None:
+    """Start a `max_usage` file anew from what is in use now, if there is such a file."""
+    if path is not None and path.exists():
+        write_text(path, "0")
+
+
 def count_everywhere(directory: Path, file: str, key: str) -> int | None:
     """Return the sum of one key of a flat file over a group and all below; None if none has it.
 
