@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sandbox.engine.capture import Capturing
+from sandbox.engine.limits import supervised_limits
 from sandbox.engine.watch import ENDING_SIGNALS, Watch, watched_signals
 from sandbox.environment.host import prepare
 from sandbox.errors import HostError, LaunchError, SandboxError
@@ -43,8 +44,6 @@ class Surroundings:
     roots: Roots = field(default_factory=Roots)
     home: Path | None = None
     """Where run directories are; None finds it as the command line does."""
-    stdio: tuple[int | None, int | None, int | None] = (None, None, None)
-    """Descriptors for the program where the supervisor's own are not meant."""
     stop_fd: int | None = None
     """Readable or hung up when the caller wants the run to end."""
     keep_descriptors: bool = True
@@ -133,19 +132,18 @@ class _Run:
         self.undo.callback(self.backend.start_guard())
         self.undo.callback(self.group.remove)
         self.group.create()
-        self.reports = self.group.apply(self.limits)
-        self._mark_defaults()
+        self.reports = (
+            *self._mark_defaults(self.group.apply(self.limits)),
+            *self.prepared.reports,
+            *supervised_limits(self.limits),
+        )
         if self.spec.strict:
             _refuse_unenforced(self.reports)
 
     def pause_child(self) -> Child:
         """Put a paused child into the group and take the baseline."""
         self.undo.callback(self.group.kill)
-        stdio = tuple(
-            ours if ours is not None else given
-            for ours, given in zip(self.capturing.stdio(), self.around.stdio, strict=True)
-        )
-        program = replace(self.prepared.program, stdio=stdio)
+        program = replace(self.prepared.program, stdio=self.capturing.stdio())
         child = self.backend.launcher.start(program, self.group)
         self.discard.callback(child.abandon)
         self.capturing.start()
@@ -257,14 +255,13 @@ class _Run:
         )
         self.directory.write_run(to_plain(failed))
 
-    def _mark_defaults(self) -> None:
+    def _mark_defaults(self, reports: tuple[LimitReport, ...]) -> Iterator[LimitReport]:
         asked = self.spec.limits
         defaults = {"pids"} if asked.pids is None else set()
         if asked.memory_swap_bytes is None:
             defaults.add("memory_swap")
-        self.reports = tuple(
-            replace(report, by_default=report.name in defaults) for report in self.reports
-        )
+        for report in reports:
+            yield replace(report, by_default=report.name in defaults)
 
     def _signal(self, info: SignalInfo) -> None:
         if self.watch is not None:

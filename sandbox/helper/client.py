@@ -14,7 +14,7 @@ from sandbox.errors import LaunchError, SandboxError, SpecError
 from sandbox.helper.protocol import receive_message, send_message, spec_to_plain
 from sandbox.records.codec import from_plain
 from sandbox.records.result import Outcome, RunResult
-from sandbox.spec import Capture, Limits, RunSpec
+from sandbox.spec import DEFAULT_INTERVAL_NS, Capture, Limits, RunSpec
 from sandbox.units import parse_duration, parse_size_or_unlimited
 
 Stream = int | IO[Any] | None
@@ -142,7 +142,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         wait_all=wait_all,
         oom_continue=oom_continue,
         thread_hints=thread_hints,
-        **({} if interval is None else {"interval_ns": _duration_ns(interval)}),
+        interval_ns=DEFAULT_INTERVAL_NS if interval is None else _duration_ns(interval),
     )
     result = _run_in_helper(spec, (stdin, stdout, stderr))
     if check and (result.outcome is not Outcome.EXITED or result.exit_code != 0):

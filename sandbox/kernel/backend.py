@@ -34,7 +34,7 @@ class Backend:
         ).dismiss
 
 
-def open_backend(
+def open_backend(  # noqa: PLR0913 - all that the modes differ by
     place: Place,
     roots: Roots,
     run_id: str,
@@ -53,14 +53,13 @@ def open_backend(
         return Backend(group=bare, launcher=keeper, kill_directory=None)
     from sandbox.kernel.launch import ProcessLauncher
 
-    group: Group
+    launcher = ProcessLauncher(signals=signals, keep_descriptors=keep_descriptors)
     if place.mode is Mode.UNIFIED:
         from sandbox.kernel.unified import UnifiedGroup
 
-        group = UnifiedGroup(place, run_id, roots, oom_group=oom_group)
-    else:
-        from sandbox.kernel.hybrid import HybridGroup
+        unified = UnifiedGroup(place, run_id, roots, oom_group=oom_group)
+        return Backend(group=unified, launcher=launcher, kill_directory=unified.kill_directory)
+    from sandbox.kernel.hybrid import HybridGroup
 
-        group = HybridGroup(place, run_id, roots, oom_group=oom_group)
-    launcher = ProcessLauncher(signals=signals, keep_descriptors=keep_descriptors)
-    return Backend(group=group, launcher=launcher, kill_directory=group.kill_directory)
+    hybrid = HybridGroup(place, run_id, roots, oom_group=oom_group)
+    return Backend(group=hybrid, launcher=launcher, kill_directory=hybrid.kill_directory)
