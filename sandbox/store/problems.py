@@ -28,8 +28,7 @@ class Problems:
         """Remember that the samples are not complete."""
         self.note(
             "thinned",
-            f"the samples filled the room that they may take: in the end one of {stride} was kept, "
-            "and of the earlier ones as many",
+            f"the samples filled the room that they may take: about one of {stride} was kept",
         )
 
     def texts(self) -> tuple[str, ...]:
