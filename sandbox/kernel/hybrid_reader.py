@@ -74,7 +74,7 @@ class HybridReader:
         self._io = (moved, requests) if moved and requests else None
         self._disks = Disks(roots)
         self._io_base = [self._baseline.get(column, 0) for column in IO_COLUMNS]
-        self._io_data: tuple[bytes, bytes] | None = None
+        self._io_data: bytes | None = None
         self._io_row = [0, 0, 0, 0]
 
     def _open_slow(self) -> None:
@@ -139,9 +139,11 @@ class HybridReader:
 
     def _read_io(self, moved: KeptFile, requests: KeptFile) -> list[int]:
         try:
-            data = (moved.read(), requests.read())
-            if data != self._io_data:  # most ticks see no I/O: nothing to parse
-                sums = self._disks.sums(join_io(*data))
+            data = moved.read()
+            # At most ticks no byte has moved: then there is nothing to parse, and only flushes,
+            # which move none, can have been requested. The next reading that sees bytes has them.
+            if data != self._io_data:
+                sums = self._disks.sums(join_io(data, requests.read()))
                 self._io_row = [now - base for now, base in zip(sums, self._io_base, strict=True)]
                 self._io_data = data
         except KernelError:
