@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # `typer.Typer` called `app` for a command with verbs of its own.
 COMMANDS = {
     "run": "sandbox.cli.run",
+    "runs": "sandbox.cli.runs",
+    "clean": "sandbox.cli.clean",
 }
 
 _USAGE_ERROR = 2

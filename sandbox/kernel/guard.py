@@ -8,6 +8,7 @@ outside the run's group, and holds nothing else of the supervisor's: no lock, no
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from contextlib import suppress
@@ -138,6 +139,22 @@ class Guard:
         with suppress(ChildProcessError):
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
         return False
+
+    def act(self, patience_sec: float = 10.0) -> bool:
+        """Set the guard to work, as the end of its supervisor would; return whether all is gone."""
+        if self._is_dismissed:
+            return False
+        self._is_dismissed = True
+        pidfd = os.pidfd_open(self.pid)
+        lifeline.cut(self._lifeline_fd)
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(patience_sec * 1_000):
+                os.kill(self.pid, signal.SIGKILL)
+            return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
+        finally:
+            os.close(pidfd)
 
     def dismiss(self) -> None:
         """Send the guard home at the normal end; it touches nothing. Again is harmless."""

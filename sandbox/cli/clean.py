@@ -1,0 +1,28 @@
+"""`sandbox clean`: remove what killed supervisors, and their guards too, have left."""
+
+from __future__ import annotations
+
+import typer
+
+from sandbox.cli.console import CommandExit
+
+
+def clean() -> None:
+    """Kill and remove what lost runs have left behind; runs that are in use are not touched.
+
+    Exit status 1 when something is still there.
+    """
+    from sandbox.control.clean import clean as clean_up
+    from sandbox.store.home import find_home
+
+    leftovers = clean_up(find_home())
+    for leftover in leftovers:
+        if leftover.problem is None:
+            killed = f", {leftover.processes} processes killed" if leftover.processes else ""
+            typer.echo(f"{leftover.run_id}: removed {len(leftover.directories)} groups{killed}")
+        else:
+            typer.echo(f"{leftover.run_id}: {leftover.problem}", err=True)
+    if not leftovers:
+        typer.echo("nothing was left behind")
+    if any(leftover.problem is not None for leftover in leftovers):
+        raise CommandExit(1)

@@ -1,0 +1,103 @@
+"""`sandbox runs`: the runs that were recorded: list, show, remove."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, width_of
+from sandbox.errors import StoreError
+from sandbox.records.codec import to_plain
+from sandbox.records.result import Outcome
+
+app = typer.Typer(
+    help="List, show and remove recorded runs.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_CURVE_POINTS = 64
+
+
+@app.command("ls")
+def list_recorded(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only ids.")] = False,
+) -> None:
+    """List the runs, newest first."""
+    from sandbox.report.listing import render_list
+    from sandbox.store.home import find_home
+    from sandbox.store.reading import list_runs
+
+    entries = list_runs(find_home())
+    good = []
+    for entry in entries:
+        if entry.result is None:
+            typer.echo(f"{entry.run_id}: {entry.broken}", err=True)
+        elif entry.result.outcome is Outcome.RUNNING and not entry.is_live:
+            good.append(replace(entry.result, outcome=Outcome.SUPERVISOR_LOST))
+        else:
+            good.append(entry.result)
+    if as_json:
+        for result in good:
+            typer.echo(json.dumps(to_plain(result)))
+    elif quiet:
+        for result in good:
+            typer.echo(result.run_id)
+    else:
+        typer.echo(
+            render_list(
+                good,
+                now_utc_ns=time.time_ns(),
+                width=width_of(sys.stdout),
+                color=has_color(sys.stdout),
+                unicode=has_unicode(sys.stdout),
+            )
+        )
+
+
+@app.command("show")
+def show(
+    run: Annotated[str, typer.Argument(help="An id, its beginning, a name, or a path.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The whole record as JSON.")] = False,
+) -> None:
+    """Show all that is known of a run."""
+    from sandbox.analysis.curve import find_curve
+    from sandbox.report.details import render_details
+    from sandbox.store.reading import load
+
+    stored = load(run)
+    if as_json:
+        typer.echo(json.dumps(to_plain(stored.result), indent=2))
+        return
+    typer.echo(
+        render_details(
+            stored.result,
+            width=width_of(sys.stdout),
+            color=has_color(sys.stdout),
+            unicode=has_unicode(sys.stdout),
+            curve=find_curve(stored.result, stored.blocks(), _CURVE_POINTS),
+        )
+    )
+
+
+@app.command("rm")
+def remove(
+    runs: Annotated[list[str], typer.Argument(help="Ids, their beginnings, or names.")],
+) -> None:
+    """Remove recorded runs; one that is live is refused."""
+    from sandbox.store.home import find_home
+    from sandbox.store.reading import remove_run
+
+    failed = False
+    for run in runs:
+        try:
+            typer.echo(remove_run(find_home(), run).name)
+        except StoreError as error:
+            print_error(error)
+            failed = True
+    if failed:
+        raise CommandExit(1)

@@ -1,0 +1,105 @@
+"""What even the guards have left behind: groups of runs whose supervisor is gone."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.kernel.files import list_tree
+from sandbox.kernel.guard import Guard
+from sandbox.kernel.place import GROUP_PREFIX, Place, find_place
+from sandbox.kernel.roots import Roots
+from sandbox.kernel.v2 import list_pids
+from sandbox.store.reading import list_runs, read_groups
+
+_RUN_ID = re.compile(rf"{re.escape(GROUP_PREFIX)}([0-9a-f]{{12}})")
+_YOUNG_SEC = 60.0
+"""A group without processes may belong to a run that is just being started from another home."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """The groups that one lost run has left."""
+
+    run_id: str
+    directories: tuple[Path, ...]
+    processes: int
+    """Processes that were still alive inside."""
+    problem: str | None = None
+    """Why it is still there; None when all of it is gone."""
+
+
+def clean(home: Path, roots: Roots | None = None) -> list[Leftover]:
+    """Kill and remove what lost runs have left; never touch a run whose supervisor lives.
+
+    A run is lost when nobody holds the lock of its run directory. Groups that no run directory
+    here knows may belong to a run that is recorded elsewhere: they are removed only when they
+    are empty and not young.
+
+    Raises:
+        StoreError: the run directories cannot be listed.
+    """
+    place = find_place(roots or Roots())
+    entries = list_runs(home)
+    live = {entry.run_id for entry in entries if entry.is_live}
+    known: dict[str, tuple[Path, ...]] = {}
+    for entry in entries:
+        if not entry.is_live:
+            known[entry.run_id] = tuple(_existing(read_groups(entry.directory)))
+    found = [_end(run_id, groups) for run_id, groups in known.items() if groups]
+    strays = _strays(place, live | known.keys())
+    return found + [_end_stray(run_id, groups) for run_id, groups in strays.items()]
+
+
+def _existing(directories: Iterable[Path]) -> Iterator[Path]:
+    for directory in directories:
+        # Only what bears a run's name is ever removed, whatever a file says.
+        if directory.is_dir() and any(map(_RUN_ID.fullmatch, directory.parts)):
+            yield directory
+
+
+def _strays(place: Place, known: Iterable[str]) -> dict[str, list[Path]]:
+    """Return the groups beside which ours are made that belong to no run of this home."""
+    parents = {*place.v1.values(), *((place.v2,) if place.v2 is not None else ())}
+    strays: dict[str, list[Path]] = {}
+    for parent in sorted(parents):
+        for directory in sorted(parent.glob(f"{GROUP_PREFIX}*")):
+            match = _RUN_ID.fullmatch(directory.name)
+            if match is not None and match[1] not in known:
+                strays.setdefault(match[1], []).append(directory)
+    return strays
+
+
+def _count_processes(directories: Iterable[Path]) -> int:
+    return len({pid for top in directories for pid in list_pids(top)})
+
+
+def _end(run_id: str, directories: tuple[Path, ...]) -> Leftover:
+    """Let a guard do what it would have done."""
+    processes = _count_processes(directories)
+    top = next((path for path in directories if (path / "cgroup.events").exists()), None)
+    is_gone = Guard.start(kill_directory=top, directories=directories).act()
+    return Leftover(
+        run_id=run_id,
+        directories=directories,
+        processes=processes,
+        problem=None if is_gone else "something in it cannot be killed or removed; are you root?",
+    )
+
+
+def _end_stray(run_id: str, directories: list[Path]) -> Leftover:
+    processes = _count_processes(directories)
+    age_sec = time.time() - max((path.stat().st_mtime for path in directories), default=0)
+    if processes or age_sec < _YOUNG_SEC:
+        why = f"{processes} processes are inside" if processes else "it was made just now"
+        return Leftover(
+            run_id=run_id,
+            directories=tuple(directories),
+            processes=processes,
+            problem=f"left alone: no run directory here knows it, and {why}",
+        )
+    below = [Path(path) for top in directories for path in list_tree(top)]
+    return _end(run_id, tuple(below))
