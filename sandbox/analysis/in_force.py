@@ -77,7 +77,8 @@ def _bandwidth(limit: LimitReport) -> float:
     """Return CPUs, or 0 if the limit does not bound them."""
     if limit.state is LimitState.APPROXIMATED and "affinity" in (limit.file or ""):
         return _cpu_count(limit)
-    for text in (limit.effective, limit.asked):
+    read_back = limit.value if limit.value and " " in limit.value.strip() else None
+    for text in (limit.effective, read_back, limit.asked):
         try:
             if text is not None:
                 return _quota(text)

@@ -197,7 +197,7 @@ def _has_windows(result: RunResult, fast: _Fast) -> bool:
 
 def _cpu_mean(result: RunResult, fast: _Fast) -> float | None:
     used, wall_ns = result.totals.cpu_usage_usec, result.wall_ns
-    if used is None or wall_ns is None:  # the supervisor was lost: as far as the samples go
+    if wall_ns is None:  # the supervisor was lost: as far as the samples go
         used, wall_ns = fast.last.get("cpu_usage_usec"), _seen_ns(result, fast)
     if used is None or wall_ns <= 0:
         return None

@@ -63,7 +63,7 @@ LIMITS = (
 )
 
 INFERENCE = RunResult(
-    run_id="20261121-082038-k3fz",
+    run_id="5f0c9a1be27d",
     name="resnet",
     command=("python", "infer.py", "--model", "resnet50.onnx", "--batch", "1"),
     spec={
@@ -138,14 +138,14 @@ INFERENCE = RunResult(
     unavailable={"network": "shares the host's network"},
     overhead=Overhead(cpu_usec=30_100, ticks=1235, missed_ticks=0, max_late_ns=180_000),
     thread_hints={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-    groups=("/sys/fs/cgroup/run-20261121-082038-k3fz",),
-    directory="/var/lib/sandbox/runs/20261121-082038-k3fz",
+    groups=("/sys/fs/cgroup/run-5f0c9a1be27d",),
+    directory="/var/lib/sandbox/runs/5f0c9a1be27d",
     versions={"sandbox": "0.1.0", "python": "3.11.7", "kernel": "6.8.0-45-generic"},
 )
 
 SHORT = replace(
     INFERENCE,
-    name="20261121-082038-k3fz",
+    name="5f0c9a1be27d",
     command=("true",),
     limits=LIMITS[3:],
     spec={"limits": {}, "interval_ns": 10_000_000},

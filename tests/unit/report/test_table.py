@@ -56,7 +56,7 @@ def test_a_run_without_trouble_takes_at_most_sixteen_lines(runs: Runs) -> None:
 def test_the_verdict_comes_first_and_the_next_command_last(runs: Runs) -> None:
     lines = shown(runs["out_of_memory"]).splitlines()
     assert lines[0].startswith("✗ killed: out of memory at 3.21 s (limit 64 MiB), exit 137")
-    assert lines[-1].endswith("sandbox runs show 20261121-082038-k3fz")
+    assert lines[-1].endswith("sandbox runs show 5f0c9a1be27d")
 
 
 def test_what_a_host_cannot_give_is_a_dash_with_a_reason_and_never_zero(runs: Runs) -> None:
