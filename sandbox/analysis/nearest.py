@@ -20,7 +20,9 @@ class Nearest:
         self.row: dict[str, int] | None = None
 
     def add(self, block: Block) -> None:
-        """Take the next block of the table."""
+        """Take the next block of the table, which is later than those before it."""
+        if not block.column(TIME):
+            return
         self._recent.append(block)
         if self._aim_ns is not None:
             self._look_into(block)
@@ -32,12 +34,14 @@ class Nearest:
         self._aim_ns = time_ns
         if self.row is not None:  # what was nearest before may still be
             self._distance_ns = abs(self.row[TIME] - time_ns)
-        for block in self._recent:
+        for block in reversed(self._recent):
             self._look_into(block)
+            if block.data[0][0] <= time_ns and self.row is not None:
+                break  # earlier blocks are only further away
 
     def _look_into(self, block: Block) -> None:
-        times, aim_ns = block.column(TIME), self._aim_ns
-        if not times or aim_ns is None:
+        times, aim_ns = block.data[0], self._aim_ns
+        if aim_ns is None:
             return
         right = bisect_left(times, aim_ns)
         for index in (right - 1, right):
