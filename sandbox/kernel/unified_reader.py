@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sandbox.errors import KernelError
 from sandbox.kernel.files import KeptFile
-from sandbox.kernel.parse import parse_flat, parse_io_stat, parse_pressure
+from sandbox.kernel.parse import parse_flat, parse_pressure
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_snapshot import CPU_COLUMNS, IO_COLUMNS, RESOURCES, Disks, Snapshot
 from sandbox.kernel.v2 import list_pids
@@ -183,7 +183,7 @@ class UnifiedReader:
         try:
             data = file.read()
             if data != self._io_data:  # most ticks see no I/O: nothing to parse
-                sums = self._disks.sums(parse_io_stat(data))
+                sums = self._disks.sums(data)
                 self._io_row = [now - base for now, base in zip(sums, self._io_base, strict=True)]
                 self._io_data = data
         except KernelError:
