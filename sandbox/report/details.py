@@ -338,5 +338,5 @@ def _host_rows(result: RunResult) -> list[Row]:
 
 
 def _unavailable_rows(result: RunResult) -> list[Row]:
-    reasons = {"network": "shares the host's network", **result.unavailable}
+    reasons = {"network": "the run shares the host's network", **result.unavailable}
     return [(name.replace("_", " "), reason) for name, reason in reasons.items()]

@@ -21,15 +21,16 @@ _GROUPS = (
     ("cpu_", "CPU time"),
     ("memory_peak", "exact memory peak"),
     ("memory_current", "memory"),
+    ("memory_kernel", "kernel memory"),
     ("memory_", "memory split"),
-    ("swap", "swap"),
+    ("swap", "swap peak"),
     ("oom", "OOM kills"),
     ("limit_hits", "limit hits"),
     ("pids", "threads"),
     ("processes", "processes"),
     ("io", "block I/O"),
 )
-_NO_NETWORK = "shares the host's network"
+_NO_NETWORK = "the run shares the host's network"
 
 
 def header(result: RunResult, style: Style) -> str:
@@ -85,13 +86,22 @@ def warning_lines(
     return lines
 
 
-def lacking(result: RunResult) -> list[str]:
-    """Return what this host cannot give, all that one reason explains together."""
+def lacking(result: RunResult, most: int) -> str:
+    """Return what this host cannot give, all that one reason explains together.
+
+    Where that takes more than `most` characters, only the network's reason is given.
+    """
     kinds = {"network": result.unavailable.get("network", _NO_NETWORK)}
     for name, reason in result.unavailable.items():
+        if name.startswith("swap") and not result.host.swap_total_bytes:
+            continue  # nothing is missed where there is no swap
         kind = next((kind for prefix, kind in _GROUPS if name.startswith(prefix)), name)
         kinds.setdefault(kind, reason)
     reasons: dict[str, list[str]] = {}
     for kind, reason in kinds.items():
         reasons.setdefault(printable(reason), []).append(kind)
-    return [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    text = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    if len(text) <= most or len(reasons) == 1:
+        return text
+    others = ", ".join(kind for kind in kinds if kind != "network")
+    return f"network: {printable(kinds['network'])}; and, see the details: {others}"

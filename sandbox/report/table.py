@@ -33,7 +33,6 @@ from sandbox.report.style import Style
 __all__ = ["render_details", "render_list", "render_result"]
 
 _SHOWN_WARNINGS = 4
-_SHOWN_REASONS = 4
 _NS_PER_USEC = 1_000
 _SAMPLED = "~"
 
@@ -61,10 +60,8 @@ def _measured(result: RunResult, style: Style) -> Iterator[str]:
     for label, text in (("disk", _disk(result.summary)), ("waited", _waited(result))):
         if text:
             yield from labelled(label, text, style)
-    missing = lacking(result)
-    if len(missing) > _SHOWN_REASONS:
-        missing[_SHOWN_REASONS:] = [f"{len(missing) - _SHOWN_REASONS} more reasons in the details"]
-    yield from labelled("unavailable", "; ".join(missing), style)
+    two_lines = 2 * (style.width - LABEL_WIDTH)
+    yield from labelled("unavailable", lacking(result, two_lines), style)
 
 
 def _time(result: RunResult) -> str:
@@ -150,9 +147,10 @@ def _memory(result: RunResult) -> str:
         parts[0] += f" without page cache (up to {size_text(cache)}{state})"
     if totals.memory_peak_source == "sampled":
         parts.append("~ marks a sampled peak")
-    if totals.swap_peak_bytes is not None:
-        swap = size_text(totals.swap_peak_bytes)
-        parts.append(f"swap up to {swap}" if totals.swap_peak_bytes else "no swap")
+    if totals.swap_peak_bytes:
+        parts.append(f"swap up to {size_text(totals.swap_peak_bytes)}")
+    elif totals.swap_peak_bytes == 0 or not result.host.swap_total_bytes:
+        parts.append("no swap")
     if totals.oom_kills and result.outcome is not Outcome.OOM_KILLED:
         parts.append(count_text(totals.oom_kills, "OOM kill", "OOM kills"))
     return ", ".join(parts)

@@ -135,7 +135,7 @@ INFERENCE = RunResult(
         samples=1235,
     ),
     leftover_processes=0,
-    unavailable={"network": "shares the host's network"},
+    unavailable={"network": "the run shares the host's network"},
     overhead=Overhead(cpu_usec=30_100, ticks=1235, missed_ticks=0, max_late_ns=180_000),
     thread_hints={"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
     groups=("/sys/fs/cgroup/run-5f0c9a1be27d",),
@@ -225,7 +225,12 @@ HYBRID = replace(
     program_signal=15,
     reason="killed: wall-clock limit of 10 s",
     wall_ns=10_003_000_000,
-    host=replace(HOST, mode=Mode.HYBRID, mode_reason="v1 controllers below /sys/fs/cgroup, root"),
+    host=replace(
+        HOST,
+        mode=Mode.HYBRID,
+        swap_total_bytes=1024 * MIB,
+        mode_reason="v1 controllers below /sys/fs/cgroup, root",
+    ),
     totals=replace(
         INFERENCE.totals,
         cpu_pressure=None,
@@ -236,11 +241,12 @@ HYBRID = replace(
     ),
     leftover_processes=3,
     unavailable={
-        "network": "shares the host's network",
+        "network": "the run shares the host's network",
         "cpu_pressure": "the kernel keeps no pressure figures (boot with psi=1)",
         "memory_pressure": "the kernel keeps no pressure figures (boot with psi=1)",
         "io_pressure": "the kernel keeps no pressure figures (boot with psi=1)",
-        "swap_peak_bytes": "swap accounting is off (boot with swapaccount=1)",
+        "swap_peak_bytes": "cgroup v1 keeps the peak of memory and swap together only",
+        "memory_kernel_bytes": "this kernel does not count its own memory by group",
     },
     warnings=(
         RunWarning(
@@ -307,7 +313,7 @@ DEGRADED = replace(
         samples=1235,
     ),
     unavailable={
-        "network": "shares the host's network",
+        "network": "the run shares the host's network",
         "cpu_periods": "needs a cgroup",
         "memory_anon_bytes": "needs a cgroup",
         "io": "needs a cgroup",

@@ -72,9 +72,21 @@ def test_what_a_host_cannot_give_is_a_dash_with_a_reason_and_never_zero(runs: Ru
     grid = text.split("\n\n")[1]
     assert re.search(r"^CPUs +- +- +0\.5$", grid, re.MULTILINE)
     assert re.search(r"^memory +- +- +512 MiB$", grid, re.MULTILINE)
-    assert "CPU time: no counter here" in text
+    assert "CPU time: no counter here" in " ".join(text.split())
     assert "0 %" not in text.replace("100 %", "")
     assert "tasks        not counted" in text
+
+
+def test_many_reasons_leave_room_for_the_numbers_and_wait_in_the_details(runs: Runs) -> None:
+    text = " ".join(shown(runs["hybrid_timeout"]).split())
+    assert "network: the run shares the host's network" in text
+    assert "see the details: pressure, swap peak, kernel memory" in text
+
+
+def test_no_swap_is_said_only_where_it_is_known(runs: Runs) -> None:
+    assert "no swap" in shown(runs["inference"])
+    assert "no swap" in shown(runs["degraded"])  # its host has none
+    assert "no swap" not in shown(runs["hybrid_timeout"])
 
 
 def test_a_sampled_peak_is_marked(runs: Runs) -> None:
