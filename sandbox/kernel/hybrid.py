@@ -7,6 +7,7 @@ supervisor does that when `oom_kills` rises.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from sandbox.spec import Limits
 
 _THROTTLING = ("cpu_periods", "cpu_throttled_periods", "cpu_throttled_usec")
 _OOM = ("oom_events", "oom_kills")
+_REMOVAL_PATIENCE_SEC = 1.0
 _METRICS = {
     "cpu": _THROTTLING,
     "memory": (
@@ -277,11 +279,12 @@ class HybridGroup:
 
 
 def _remove(tops: Iterable[Path]) -> None:
-    """Remove what can be removed, then raise the first refusal."""
+    """Remove what can be removed within a second in all, then raise the first refusal."""
     refused: KernelError | None = None
+    deadline = time.monotonic() + _REMOVAL_PATIENCE_SEC
     for top in tops:
         try:
-            remove_tree(top)
+            remove_tree(top, patience_sec=max(0.0, deadline - time.monotonic()))
         except KernelError as error:
             refused = refused or error
     if refused is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ from sandbox.kernel.unified_snapshot import RESOURCES, Disks, Snapshot
 from sandbox.kernel.v2 import find_flat, read_pressure
 from sandbox.units import UNLIMITED
 
-# The kernel charges memory in pieces of 64 pages a CPU, so usage stays that far from a limit.
-_CHARGE_BYTES = 64 * 4_096
+# Memory is charged in pieces as large as a huge page, so that the last one that is refused may
+# leave usage this far below the limit.
+_LARGEST_CHARGE_PAGES = 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +138,8 @@ def _may_have_hit_uncounted(groups: RunGroups) -> bool:
     if any(text is None for text in values):
         return False  # without swap accounting the memory limit is the only one
     limit, total_limit, total_peak = (parse_limit(text or "") for text in values)
-    return total_limit <= limit and total_peak + _CHARGE_BYTES > total_limit
+    margin = _LARGEST_CHARGE_PAGES * os.sysconf("SC_PAGE_SIZE")
+    return total_limit <= limit and total_peak + margin > total_limit
 
 
 def find_number(path: Path | None) -> int | None:

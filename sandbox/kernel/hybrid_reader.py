@@ -15,7 +15,7 @@ from sandbox.kernel.files import KeptFile
 from sandbox.kernel.hybrid_counters import RunGroups, has_kernel_memory, join_io
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_reader import UnifiedReader
-from sandbox.kernel.unified_snapshot import IO_COLUMNS, Disks, Snapshot
+from sandbox.kernel.unified_snapshot import IO_COLUMNS, Disks, Snapshot, sum_io
 from sandbox.records.sample import ABSENT
 
 THROTTLING_COLUMNS = ("cpu_periods", "cpu_throttled_periods", "cpu_throttled_usec")
@@ -143,7 +143,7 @@ class HybridReader:
             # At most ticks no byte has moved: then there is nothing to parse, and only flushes,
             # which move none, can have been requested. The next reading that sees bytes has them.
             if data != self._io_data:
-                sums = self._disks.sums(join_io(data, requests.read()))
+                sums = sum_io(self._disks.counted(join_io(data, requests.read())))
                 self._io_row = [now - base for now, base in zip(sums, self._io_base, strict=True)]
                 self._io_data = data
         except KernelError:

@@ -8,6 +8,7 @@ a file that the kernel lacks. It is imported when the first limit is set, never 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,14 @@ from typing import Any
 
 from sandbox.errors import KernelError
 from sandbox.kernel.files import find_text, list_tree, read_text, write_text
-from sandbox.kernel.parse import grammar, parse_blkio, parse_flat, parse_limit, parse_pids
+from sandbox.kernel.parse import (
+    grammar,
+    parse_blkio,
+    parse_flat,
+    parse_limit,
+    parse_pids,
+    to_bytes,
+)
 from sandbox.units import UNLIMITED
 
 USED = ("cpu", "memory", "pids", "cpuset", "blkio")
@@ -44,6 +52,7 @@ _IO_LIMIT = "blkio.throttle.read_bps_device"
 
 _MOST_PIDS = 1 << 22  # the kernel's PID_MAX_LIMIT; it refuses a larger number
 _NS_PER_USEC = 1_000
+_READ_AND_WRITE = re.compile(rb"(?m)^(\d+:\d+) Read (\d+)\n\1 Write (\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +262,11 @@ def parse_reads_and_writes(data: bytes | str) -> dict[str, tuple[int, int]]:
     Raises:
         KernelError: it is no such file.
     """
+    text = to_bytes(data)
+    found = _READ_AND_WRITE.findall(text)
+    if found and len(found) == text.count(b" Read "):  # as every kernel writes it
+        return {device.decode("ascii"): (int(read), int(write)) for device, read, write in found}
     return {
         device: (operations.get("Read", 0), operations.get("Write", 0))
-        for device, operations in parse_blkio(data).items()
+        for device, operations in parse_blkio(text).items()
     }
