@@ -1,0 +1,308 @@
+"""Where runs are placed, against directories that stand in for hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from sandbox.kernel.outer import OuterLimits
+from sandbox.kernel.place import find_place
+from sandbox.kernel.roots import Roots
+from sandbox.records.host import Mode
+
+ALL = ("cpuset", "cpu", "io", "memory", "pids")
+V2_MOUNT = "30 24 0:24 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+MIB = 1 << 20
+
+
+class FakeHost:
+    """A host made of directories."""
+
+    def __init__(self, base: Path) -> None:
+        self.roots = Roots(cgroup=base / "cgroup", proc=base / "proc", sys=base / "sys")
+        (self.roots.proc / "self").mkdir(parents=True)
+        self.roots.cgroup.mkdir()
+        self.mounts = ""
+        self.groups = ""
+
+    def say(self) -> None:
+        (self.roots.proc / "self" / "cgroup").write_text(self.groups)
+        (self.roots.proc / "self" / "mountinfo").write_text(self.mounts)
+
+    def unified(self, own: str, available: Iterable[str] = ALL) -> None:
+        self.mounts, self.groups = V2_MOUNT, f"0::/{own}\n"
+        self.v2_group("", available=available, enabled=(), root=True)
+        self.say()
+
+    def v2_group(
+        self,
+        name: str,
+        *,
+        available: Iterable[str] = (),
+        enabled: Iterable[str] = (),
+        procs: str = "",
+        root: bool = False,
+        **files: str,
+    ) -> Path:
+        directory = self.roots.cgroup / name
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "cgroup.procs").write_text(procs)
+        (directory / "cgroup.controllers").write_text(" ".join(available) + "\n")
+        (directory / "cgroup.subtree_control").write_text(" ".join(enabled) + "\n")
+        if not root:
+            (directory / "cgroup.events").write_text("populated 1\nfrozen 0\n")
+        for file, text in files.items():
+            (directory / file.replace("__", ".")).write_text(f"{text}\n")
+        return directory
+
+    def v1_group(self, controllers: str, name: str, **files: str) -> Path:
+        point = self.roots.cgroup / controllers
+        self.mounts += (
+            f"32 31 0:29 / /sys/fs/cgroup/{controllers} rw - cgroup cgroup rw,{controllers}\n"
+        )
+        self.groups += f"3:{controllers}:/{name}\n"
+        for directory in (point, point / name):
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "cgroup.procs").touch()
+        for file, text in files.items():
+            (point / name / file.replace("__", ".")).write_text(f"{text}\n")
+        return point / name
+
+    def v2_side(self, name: str = "") -> Path:
+        self.mounts += "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+        self.groups += f"0::/{name}\n"
+        self.v2_group("unified", root=True)
+        return self.v2_group(f"unified/{name}") if name else self.roots.cgroup / "unified"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return FakeHost(tmp_path)
+
+
+# --- unified
+
+
+def test_in_the_root_group_runs_are_made_right_there(host: FakeHost) -> None:
+    host.unified("")
+
+    place = find_place(host.roots)
+
+    assert place.mode is Mode.UNIFIED
+    assert place.v2 == place.v2_top == host.roots.cgroup
+    assert place.controllers == ("cpu", "memory", "pids", "io", "cpuset")
+    assert place.missing == {}
+    assert place.outer_run is None
+
+
+def test_beside_our_own_group_where_it_holds_processes(host: FakeHost) -> None:
+    host.unified("user.slice/session.scope")
+    host.v2_group("user.slice", available=ALL, enabled=("memory", "pids"))
+    host.v2_group("user.slice/session.scope", available=("memory", "pids"), procs="17\n")
+
+    place = find_place(host.roots)
+
+    assert place.v2 == host.roots.cgroup / "user.slice"
+    assert set(place.controllers) == set(ALL)
+    assert "user.slice" in place.reason
+
+
+def test_an_empty_group_of_our_own_is_not_left(host: FakeHost) -> None:
+    # A process can be in a group without showing in its list: of another PID namespace, or we
+    # have just been moved. What counts is that the kernel would let us.
+    host.unified("scope")
+    own = host.v2_group("scope", available=ALL)
+
+    assert find_place(host.roots).v2 == own
+
+
+def test_a_container_whose_top_holds_processes_can_enable_nothing(host: FakeHost) -> None:
+    host.unified("")
+    host.v2_group("", available=ALL, procs="1\n")  # has cgroup.events: not the real root
+
+    place = find_place(host.roots)
+
+    assert place.mode is Mode.NONE
+    assert place.v2 is None
+    assert "it holds processes" in place.reason
+
+
+def test_a_controller_that_nobody_offers_is_missing_with_its_reason(host: FakeHost) -> None:
+    host.unified("", available=("cpu", "memory", "pids"))
+
+    place = find_place(host.roots)
+
+    assert place.controllers == ("cpu", "memory", "pids")
+    assert set(place.missing) == {"io", "cpuset"}
+    assert "the io controller is not offered by" in place.missing["io"]
+
+
+def test_a_populated_group_on_the_way_keeps_what_it_does_not_enable(host: FakeHost) -> None:
+    host.unified("slice/inner/scope")
+    host.v2_group("slice", available=ALL, enabled=("cpu", "memory", "pids"), procs="5\n")
+    host.v2_group("slice/inner", available=("cpu", "memory", "pids"))
+    host.v2_group("slice/inner/scope", procs="6\n")
+
+    place = find_place(host.roots)
+
+    assert place.v2 == host.roots.cgroup / "slice" / "inner"
+    assert place.controllers == ("cpu", "memory", "pids")
+    assert "slice does not enable the io controller" in place.missing["io"]
+
+
+def test_inside_a_sandbox_the_place_is_the_outer_run(host: FakeHost) -> None:
+    host.unified("jobs/run-abc/main")
+    host.v2_group("jobs", available=ALL, enabled=ALL, memory__max=str(512 * MIB))
+    host.v2_group(
+        "jobs/run-abc",
+        available=ALL,
+        cpu__max="50000 100000",
+        memory__max=str(256 * MIB),
+        memory__swap__max="0",
+        pids__max="100",
+        cpuset__cpus__effective="0-1",
+    )
+    host.v2_group("jobs/run-abc/main", procs="17\n")
+
+    place = find_place(host.roots)
+
+    assert place.v2 == host.roots.cgroup / "jobs/run-abc"
+    assert place.outer_run == "run-abc"
+    assert place.outer == OuterLimits(
+        cpus=0.5, cpuset_cpus=(0, 1), memory_bytes=256 * MIB, swap_bytes=0, pids=100
+    )
+
+
+def test_a_sandbox_is_never_left_upwards(host: FakeHost) -> None:
+    host.unified("jobs/run-abc/main/own")
+    host.v2_group("jobs", available=ALL, enabled=ALL)
+    host.v2_group("jobs/run-abc", available=ALL)
+    host.v2_group("jobs/run-abc/main", procs="17\n")
+    host.v2_group("jobs/run-abc/main/own", procs="18\n")
+
+    assert find_place(host.roots).v2 == host.roots.cgroup / "jobs/run-abc"
+
+
+def test_a_group_called_main_elsewhere_is_an_ordinary_one(host: FakeHost) -> None:
+    host.unified("jobs/main")
+    host.v2_group("jobs", available=ALL, enabled=ALL)
+    host.v2_group("jobs/main", procs="17\n")
+
+    place = find_place(host.roots)
+
+    assert place.v2 == host.roots.cgroup / "jobs"
+    assert place.outer_run is None
+
+
+def test_a_limit_that_is_max_everywhere_is_none(host: FakeHost) -> None:
+    host.unified("scope")
+    host.v2_group("scope", available=ALL, cpu__max="max 100000", memory__max="max")
+
+    assert find_place(host.roots).outer == OuterLimits()
+
+
+# --- hybrid
+
+
+def hybrid(host: FakeHost) -> None:
+    host.v1_group("cpu", "jobs")
+    host.v1_group("memory", "jobs/job-7")
+    host.v1_group("pids", "")
+    host.v1_group("blkio", "")
+
+
+def test_with_v1_beside_v2_each_hierarchy_has_its_own_parent(host: FakeHost) -> None:
+    hybrid(host)
+    host.v2_side("other")
+    host.say()
+
+    place = find_place(host.roots)
+
+    assert place.mode is Mode.HYBRID
+    assert place.v2 == host.roots.cgroup / "unified/other"
+    assert place.v1 == {
+        "cpu": host.roots.cgroup / "cpu/jobs",
+        "memory": host.roots.cgroup / "memory/jobs/job-7",
+        "pids": host.roots.cgroup / "pids",
+        "blkio": host.roots.cgroup / "blkio",
+    }
+    assert place.controllers == ("cpu", "memory", "pids", "io")
+    assert place.missing["cpuset"] == "the v1 cpuset controller is not mounted"
+
+
+def test_inside_a_sandbox_each_hierarchy_is_looked_at_alone(host: FakeHost) -> None:
+    host.v1_group("cpu", "jobs/run-abc/main")
+    host.v1_group("memory", "run-abc/main")
+    host.v1_group("pids", "jobs")
+    host.v2_side("run-abc/main")
+    host.say()
+
+    place = find_place(host.roots)
+
+    assert place.v1 == {
+        "cpu": host.roots.cgroup / "cpu/jobs/run-abc",
+        "memory": host.roots.cgroup / "memory/run-abc",
+        "pids": host.roots.cgroup / "pids/jobs",
+    }
+    assert place.v2 == host.roots.cgroup / "unified/run-abc"
+    assert place.outer_run == "run-abc"
+
+
+def test_v1_limits_around_are_found(host: FakeHost) -> None:
+    host.v1_group("cpu", "", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000")
+    outer = host.roots.cgroup / "cpu/jobs"
+    host.groups = ""
+    host.mounts = ""
+    host.v1_group("cpu", "jobs/inner", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000")
+    (outer / "cpu.cfs_quota_us").write_text("150000\n")
+    (outer / "cpu.cfs_period_us").write_text("100000\n")
+    host.v1_group(
+        "memory",
+        "jobs",
+        memory__stat=f"cache 0\nhierarchical_memory_limit {64 * MIB}\n"
+        "hierarchical_memsw_limit 9223372036854771712",
+    )
+    host.v1_group("pids", "", pids__max="max")
+    host.v1_group("cpuset", "", cpuset__effective_cpus="0,2")
+    host.v2_side()
+    host.say()
+
+    assert find_place(host.roots).outer == OuterLimits(
+        cpus=1.5, memory_bytes=64 * MIB, cpuset_cpus=(0, 2)
+    )
+
+
+def test_v1_without_a_v2_mount_is_no_place(host: FakeHost) -> None:
+    hybrid(host)
+    host.say()
+
+    place = find_place(host.roots)
+
+    assert place.mode is Mode.NONE
+    assert place.reason.startswith("cgroup v1 without a v2 mount")
+
+
+def test_v1_hierarchies_that_limit_nothing_leave_v2_to_itself(host: FakeHost) -> None:
+    host.unified("")
+    host.v1_group("devices", "")
+    host.say()
+
+    assert find_place(host.roots).mode is Mode.UNIFIED
+
+
+def test_without_a_hierarchy_that_limits_there_is_no_place(host: FakeHost) -> None:
+    host.v1_group("devices", "")
+    host.say()
+
+    place = find_place(host.roots)
+
+    assert place.mode is Mode.NONE
+    assert place.reason == "no hierarchy with cpu, memory or pids is mounted"
+
+
+def test_without_any_hierarchy_there_is_no_place(host: FakeHost) -> None:
+    host.say()
+
+    assert find_place(host.roots).reason == "no cgroup hierarchy is mounted"
