@@ -87,6 +87,18 @@ def _status_of(arguments: list[str]) -> int:
         return EXIT_SANDBOX if is_run and status == _USAGE_ERROR else status
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a mistake of ours is told, not dumped
+        if os.environ.get("SANDBOX_DEBUG"):
+            raise
+        print_error(
+            SandboxError(
+                f"a mistake in sandbox itself: {type(error).__name__}: {error}",
+                hint="please report it with what `SANDBOX_DEBUG=1` shows",
+            )
+        )
+        return EXIT_SANDBOX
     return 0
 
 
