@@ -259,6 +259,8 @@ class Watch:
     def _terminal_signal(self, number: int) -> None:
         now_ns = time.monotonic_ns()
         if number == signal.SIGHUP:
+            # A terminal that closes tells its session's leader first, which may be us alone.
+            self.child.signal(number)
             self._stop_softly(StopCause.SIGNAL, number, None)
         if number not in {signal.SIGINT, signal.SIGQUIT}:
             return

@@ -1,4 +1,4 @@
-"""What must hold when a run meets its limits: whoever hits them, the whole tree ends, and we say so."""
+"""What must hold when a run meets its limits: the whole tree ends, and the result says why."""
 
 from __future__ import annotations
 
