@@ -25,7 +25,7 @@ class Nearest:
             return
         self._recent.append(block)
         if self._aim_ns is not None:
-            self._look_into(block)
+            self._look_into(block, self._aim_ns)
 
     def aim(self, time_ns: int) -> None:
         """Look for the row nearest to `time_ns` from now on, among the remembered rows too."""
@@ -35,14 +35,12 @@ class Nearest:
         if self.row is not None:  # what was nearest before may still be
             self._distance_ns = abs(self.row[TIME] - time_ns)
         for block in reversed(self._recent):
-            self._look_into(block)
+            self._look_into(block, time_ns)
             if block.data[0][0] <= time_ns and self.row is not None:
                 break  # earlier blocks are only further away
 
-    def _look_into(self, block: Block) -> None:
-        times, aim_ns = block.data[0], self._aim_ns
-        if aim_ns is None:
-            return
+    def _look_into(self, block: Block, aim_ns: int) -> None:
+        times = block.data[0]
         right = bisect_left(times, aim_ns)
         for index in (right - 1, right):
             if 0 <= index < len(times):

@@ -27,6 +27,7 @@ _BUSY_THROTTLED_RATIO = 0.5
 _CROSS_CHECK_RATIO = 0.05
 _CROSS_CHECK_USEC = 20_000  # two ticks of the slowest kernel
 _MISSED_RATIO = 0.01
+_FEW = 2  # of a short run these are more than a hundredth, and yet nothing
 _NEAR_LIMIT_RATIO = 0.95
 _AT_LIMIT_RATIO = 0.99
 _LIMIT_NAMES = {"cpus": "CPU", "cpuset_cpus": "CPU list", "pids": "process"}
@@ -139,7 +140,7 @@ def _is_bursting(result: RunResult, cpus: float) -> bool:
 
 def _about_measuring(result: RunResult, observed: Observed | None) -> Iterator[RunWarning]:
     overhead = result.overhead
-    if overhead is not None and overhead.missed_ticks > _MISSED_RATIO * overhead.ticks:
+    if overhead is not None and overhead.missed_ticks > max(_MISSED_RATIO * overhead.ticks, _FEW):
         yield RunWarning(
             code="missed_ticks",
             text=f"{overhead.missed_ticks} of {overhead.ticks + overhead.missed_ticks} samples "

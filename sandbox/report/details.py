@@ -275,7 +275,7 @@ def _limits(limits: Sequence[LimitReport], style: Style) -> list[str]:
                 limit.asked + (" (default)" if limit.by_default else ""),
                 limit.state.value,
                 printable(limit.value or ABSENT_TEXT),
-                limit.file or ABSENT_TEXT,
+                "",
             ]
             for limit in limits
         ],
@@ -284,9 +284,11 @@ def _limits(limits: Sequence[LimitReport], style: Style) -> list[str]:
         disable_numparse=True,
     )
     head, *body = text.splitlines()
+    held_by = 2 + head.index("held by")
     lines = ["", style.paint("Limits", "bold"), "  " + style.paint(head, "dim")]
     for limit, line in zip(limits, body, strict=True):
-        lines.append("  " + style.clip(line.rstrip(), max(style.width - 2, 40)))
+        files = style.wrap(limit.file or ABSENT_TEXT, held_by)
+        lines += [f"  {line.rstrip()}".ljust(held_by) + files[0], *files[1:]]
         if limit.effective:
             lines += _remark(f"an outer group holds it at {limit.effective}", style)
         if limit.reason and limit.state is not LimitState.ENFORCED:
@@ -332,7 +334,7 @@ def _host_rows(result: RunResult) -> list[Row]:
         ("kernel", f"{host.kernel} {host.machine}"),
         ("controllers", " ".join(host.controllers) or "none"),
     ]
-    rows += [("group", group) for group in result.groups]
+    rows += [("" if index else "groups", group) for index, group in enumerate(result.groups)]
     rows += [(name, version) for name, version in result.versions.items() if name != "kernel"]
     return rows
 

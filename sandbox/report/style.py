@@ -61,6 +61,7 @@ class Style:
             initial_indent="x" * used,
             subsequent_indent=" " * indent,
             break_on_hyphens=False,
+            break_long_words=False,  # a path in one piece can be copied
         )
         return [lines[0][used:], *lines[1:]] if lines else [""]
 

@@ -143,8 +143,9 @@ def _memory(result: RunResult) -> str:
     least = "at least " if result.outcome is Outcome.OOM_KILLED else ""
     parts = ["not sampled" if need is None else least + size_text(need)]
     if need is not None and cache is not None:
+        size = f"up to {size_text(cache)}" if cache else "none"
         state = f", {summary.page_cache}" if summary.page_cache else ""
-        parts[0] += f" without page cache (up to {size_text(cache)}{state})"
+        parts[0] += f" without page cache ({size}{state})"
     if totals.memory_peak_source == "sampled":
         parts.append("~ marks a sampled peak")
     if totals.swap_peak_bytes:

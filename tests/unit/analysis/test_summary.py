@@ -370,3 +370,56 @@ def test_a_curve_adds_up_to_the_whole_cpu_time(
 def test_a_run_without_an_end_or_with_one_sample_has_no_curve(make_result: Make) -> None:
     assert find_curve(make_result(summary=Summary(samples=9)), [], 50) is None
     assert find_curve(make_result(wall_ns=SEC, summary=Summary(samples=1)), [], 50) is None
+
+
+def test_a_curve_draws_what_was_sampled_and_leaves_out_the_rest(
+    make_result: Make, make_block: MakeBlock
+) -> None:
+    result = make_result(wall_ns=4 * SEC, summary=Summary(samples=10))
+    memory_only = [make_block(Table.FAST, ("memory_current_bytes",), (SEC // 2, 7), (SEC, ABSENT))]
+    cpu_only = [
+        make_block(Table.SLOW, ("processes",), (0, 1)),
+        make_block(Table.FAST, ("cpu_usage_usec",), (SEC, 500_000), (2 * SEC, ABSENT)),
+        make_block(Table.FAST, ("cpu_usage_usec",), (2 * SEC, 1_000_000)),
+    ]
+
+    memory, cpu = find_curve(result, memory_only, 4), find_curve(result, cpu_only, 4)
+
+    assert memory is not None
+    assert memory.memory_bytes == (7, None, None, None)
+    assert memory.cpus == (None, None, None, None)
+    assert cpu is not None
+    assert cpu.cpus == (0.5, 0.5, None, None)
+    assert cpu.memory_bytes == (None, None, None, None)
+
+
+def test_the_last_sample_may_lie_just_before_the_end(
+    make_result: Make, make_block: MakeBlock
+) -> None:
+    result = make_result(wall_ns=2 * SEC, summary=Summary(samples=10))
+    block = make_block(Table.FAST, ("cpu_usage_usec",), (SEC, SEC // 1_000), (SEC + 9, 1_000_500))
+
+    curve = find_curve(result, [block], 2)
+
+    assert curve is not None
+    assert curve.cpus == pytest.approx((1.0, 0.0005))
+
+
+def test_empty_blocks_and_lost_splits_do_no_harm(make_result: Make, make_block: MakeBlock) -> None:
+    empty = [
+        Block(table, ("time_ns", *columns), (array("q"),) * (1 + len(columns)))
+        for table, columns in ((Table.FAST, FAST), (Table.SLOW, (*SPLIT, "processes")))
+    ]
+    blocks = [
+        *empty,
+        make_block(Table.FAST, FAST, (0, ABSENT, ABSENT)),
+        make_block(Table.FAST, FAST, (1, 1, 1)),
+        make_block(Table.SLOW, SPLIT, (1, ABSENT, ABSENT, ABSENT, ABSENT)),
+    ]
+
+    summary = summarize(make_result(wall_ns=SEC), blocks)
+
+    assert summary.memory_split is None
+    assert summary.memory_need_bytes is None
+    assert summary.samples == 2
+    assert find_curve(make_result(wall_ns=SEC, summary=summary), blocks, 2) is not None

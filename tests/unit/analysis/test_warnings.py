@@ -69,6 +69,7 @@ def codes(
 def test_a_quiet_run_has_no_warning(make_result: Make) -> None:
     assert codes(ran(make_result, limits=(MEMORY,))) == []
     assert find_warnings(ran(make_result)) == ()
+    assert find_warnings(ran(make_result, limits=(MEMORY,), summary=None)) == ()
 
 
 @pytest.mark.parametrize(
@@ -205,11 +206,14 @@ def test_more_busy_threads_than_the_quota_are_told(
     assert codes(result) == expected
 
 
-@pytest.mark.parametrize(("missed", "expected"), [(10, []), (11, ["missed_ticks"])])
-def test_missed_samples_are_told_beyond_one_percent(
-    make_result: Make, missed: int, expected: list[str]
+@pytest.mark.parametrize(
+    ("ticks", "missed", "expected"),
+    [(1_000, 10, []), (1_000, 11, ["missed_ticks"]), (20, 2, []), (20, 3, ["missed_ticks"])],
+)
+def test_missed_samples_are_told_beyond_one_percent_and_beyond_a_few(
+    make_result: Make, ticks: int, missed: int, expected: list[str]
 ) -> None:
-    overhead = Overhead(cpu_usec=0, ticks=1_000, missed_ticks=missed, max_late_ns=0)
+    overhead = Overhead(cpu_usec=0, ticks=ticks, missed_ticks=missed, max_late_ns=0)
     assert codes(ran(make_result, overhead=overhead)) == expected
 
 
