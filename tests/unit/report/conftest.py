@@ -255,11 +255,6 @@ HYBRID = replace(
             "the run needed 203 MiB",
             hint="the kernel drops page cache when memory is short",
         ),
-        RunWarning(
-            code="steal",
-            text="the hypervisor gave 4.2% of the CPU time to others; times may be too long",
-            hint="run on a machine of its own, or compare repeats",
-        ),
     ),
 )
 
@@ -317,7 +312,6 @@ DEGRADED = replace(
         "cpu_periods": "needs a cgroup",
         "memory_anon_bytes": "needs a cgroup",
         "io": "needs a cgroup",
-        "oom_kills": "needs a cgroup",
         "cpu_pressure": "needs a cgroup",
     },
     warnings=(
@@ -335,40 +329,30 @@ DEGRADED = replace(
     directory=None,
 )
 
+UNMEASURED = replace(INFERENCE, program_status=None, wall_ns=None, totals=Totals(), overhead=None)
+
 NOT_STARTED = replace(
-    INFERENCE,
+    UNMEASURED,
     command=("pyhton", "infer.py"),
     outcome=Outcome.NOT_STARTED,
     exit_code=127,
-    program_status=None,
     reason="cannot run `pyhton`: it was not found",
-    wall_ns=None,
-    totals=Totals(),
     summary=None,
-    overhead=None,
 )
 
 RUNNING = replace(
-    INFERENCE,
+    UNMEASURED,
     outcome=Outcome.RUNNING,
     exit_code=None,
-    program_status=None,
     reason="",
-    wall_ns=None,
-    totals=Totals(),
     summary=None,
-    overhead=None,
 )
 
 LOST = replace(
-    INFERENCE,
+    UNMEASURED,
     outcome=Outcome.SUPERVISOR_LOST,
     exit_code=None,
-    program_status=None,
     reason="the supervisor was killed",
-    wall_ns=None,
-    totals=Totals(),
-    overhead=None,
 )
 
 RUNS = {
