@@ -18,7 +18,6 @@ from typing import Any
 from sandbox.errors import KernelError
 from sandbox.kernel.files import find_text, list_tree, read_text, write_text
 from sandbox.kernel.parse import (
-    grammar,
     parse_blkio,
     parse_flat,
     parse_limit,
@@ -239,11 +238,13 @@ def list_pids(directories: Iterable[Path]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-@grammar("a v1 cpu.stat")
 def parse_throttling(data: bytes | str) -> tuple[int, int, int] | None:
     """Return periods, throttled periods and throttled microseconds; None if they are not there.
 
     They lack where the kernel was built without CPU bandwidth control.
+
+    Raises:
+        KernelError: it is no such file.
     """
     values = parse_flat(data)
     try:
