@@ -20,6 +20,9 @@ from sandbox.units import parse_duration, parse_size_or_unlimited
 Stream = int | IO[Any] | None
 """A descriptor, an open file, or None for the caller's own."""
 
+# An editable install may be found by an import hook that `-S` leaves out.
+_HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100,PTH120
+
 _BOOTSTRAP = (
     # The fork makes it nobody's child: the caller may wait for its own children in peace.
     "import os, sys; os.fork() and os._exit(0); sys.path[:] = sys.argv[2:]; "
@@ -57,7 +60,7 @@ class _Helper:
             # posix_spawn uses vfork: it costs the same however big this process is.
             pid = os.posix_spawn(
                 sys.executable,
-                [*command, *map(str, sys.path)],
+                [*command, _HERE, *map(str, sys.path)],
                 os.environ,
                 # Its own streams, so that it keeps no pipe of ours open.
                 file_actions=[

@@ -39,7 +39,10 @@ def receive_message(connection: socket.socket) -> dict[str, Any] | None:
 def _receive(connection: socket.socket, size: int) -> bytes | None:
     parts = bytearray()
     while len(parts) < size:
-        part = connection.recv(min(size - len(parts), 1 << 20))
+        try:
+            part = connection.recv(min(size - len(parts), 1 << 20))
+        except ConnectionError:
+            return None
         if not part:
             return None
         parts += part
