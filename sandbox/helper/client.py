@@ -25,7 +25,8 @@ _HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 
 _BOOTSTRAP = (
     # The fork makes it nobody's child: the caller may wait for its own children in peace.
-    "import os, sys; os.fork() and os._exit(0); sys.path[:] = sys.argv[2:]; "
+    "import os, sys; os.fork() and os._exit(0); "
+    "os.write(int(sys.argv[1]), os.getpid().to_bytes(4, 'little')); sys.path[:] = sys.argv[2:]; "
     "from sandbox.helper.server import serve; serve(int(sys.argv[1]))"
 )
 _NS_PER_SEC = 1_000_000_000
@@ -38,6 +39,8 @@ class _Helper:
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._owner_pid = 0
+        self.pid = 0
+        """The helper process; not a child of this one."""
 
     def request(self, descriptors: Sequence[int]) -> None:
         """Pass the descriptors of one run to a helper that is alive."""
@@ -51,6 +54,13 @@ class _Helper:
                 self._control.close()
                 self._control = self._start()
                 socket.send_fds(self._control, [b"r"], descriptors)
+
+    def close(self) -> None:
+        """Let the helper go; its runs end as they would if we were gone."""
+        with self._lock:
+            if self._control is not None:
+                self._control.close()
+                self._control = None
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -74,7 +84,19 @@ class _Helper:
         finally:
             theirs.close()
         self._owner_pid = os.getpid()
+        self.pid = _read_pid(ours)
         return ours
+
+
+def _read_pid(control: socket.socket) -> int:
+    """Return the pid that the helper says it has; it says so before it imports anything."""
+    data = control.recv(4, socket.MSG_WAITALL)
+    if len(data) < 4:  # noqa: PLR2004 - as it is sent
+        raise SandboxError(
+            f"the helper process ended at once: {sys.executable} does not start",
+            hint="run Python without `-S` or a changed sys.executable",
+        )
+    return int.from_bytes(data, "little")
 
 
 _helper = _Helper()
@@ -195,7 +217,8 @@ def _capture_of(capture: bool | str) -> Capture:  # noqa: FBT001 - the public ar
 
 def _run_in_helper(spec: RunSpec, streams: tuple[Stream, Stream, Stream]) -> RunResult:
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        if stream is not None:
+            stream.flush()
     ours, theirs = socket.socketpair()
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     with ours:

@@ -172,7 +172,7 @@ class RunResult:
     limits: tuple[LimitReport, ...] = ()
     outcome: Outcome
     exit_code: int | None
-    """What `sandbox run` exits with: the program's status, 128+signal, 124, 125, 126, 127 or 137."""
+    """What `sandbox run` exits with: the program's status, 128+signal, 124 to 127, or 137."""
     program_status: int | None = None
     """The program's own exit status; None when a signal ended it."""
     program_signal: int | None = None
