@@ -20,7 +20,7 @@ from sandbox.kernel.bare_limits import NEEDS_GROUP, Adaptation, adapt
 from sandbox.kernel.bare_reader import Tree, TreeReader
 from sandbox.kernel.group import Alarm, Reader
 from sandbox.kernel.keeper_process import Keeper
-from sandbox.kernel.launch import read_rss_bytes
+from sandbox.kernel.launch import RSS_SLACK_BYTES, read_own_rss_bytes
 from sandbox.kernel.ledger import Ledger
 from sandbox.kernel.processes import (
     find_descendants,
@@ -38,7 +38,6 @@ from sandbox.spec import Limits
 
 _PATIENCE_NS = 5_000_000_000
 _NS_PER_USEC = 1_000
-_RSS_SLACK_BYTES = 256 << 10
 
 _PER_DEVICE = "the processes' own counters do not tell devices apart"
 _UNAVAILABLE = {
@@ -131,7 +130,7 @@ class BareGroup:
         """Take the keeper of the program that was just launched."""
         self._keeper = keeper
         self._program_pid = program_pid
-        self._fork_rss_bytes = read_rss_bytes(program_pid)
+        self._fork_rss_bytes = read_own_rss_bytes()
 
     def entrances(self) -> tuple[Path, ...]:
         """Return nothing: there is nothing to enter."""
@@ -277,7 +276,7 @@ class BareGroup:
     def _peak_bytes(self, largest_rss_bytes: int) -> int | None:
         """Return the largest sum seen, or the largest process by the kernel, if that is more."""
         sampled = self._tree.peak_rss_bytes if self._tree is not None else 0
-        if largest_rss_bytes <= self._fork_rss_bytes + _RSS_SLACK_BYTES:
+        if largest_rss_bytes <= self._fork_rss_bytes + RSS_SLACK_BYTES:
             largest_rss_bytes = 0  # perhaps the fork's own
         return max(sampled, largest_rss_bytes) or None
 

@@ -19,7 +19,7 @@ from sandbox.kernel.keeper_process import (
     Keeper,
     KeeperProcess,
 )
-from sandbox.kernel.launch import Paused, read_rss_bytes, to_exit_status
+from sandbox.kernel.launch import Paused, read_own_rss_bytes, to_exit_status
 from sandbox.kernel.signals import SignalState, keep_exit_statuses
 from sandbox.records.program import ExitStatus, Program
 
@@ -37,7 +37,7 @@ class KeptChild:
         self._pidfd = pidfd
         self._paused: Paused | None = paused
         self._keeper = keeper
-        self._fork_rss_bytes = read_rss_bytes(pid)
+        self._fork_rss_bytes = read_own_rss_bytes()
         self._status: ExitStatus | None = None
         self._is_open = True
 

@@ -22,7 +22,7 @@ from sandbox.records.program import ExitStatus, Program
 
 # Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
 _READY_TIMEOUT_MS = 30_000
-_RSS_SLACK_BYTES = 256 << 10
+RSS_SLACK_BYTES = 1 << 20  # the kernel counts pages by CPU and adds them up now and then
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class ProcessChild:
         self.pid = pid
         self.fd = pidfd
         self._paused: Paused | None = paused
-        self._fork_rss_bytes = read_rss_bytes(pid)
+        self._fork_rss_bytes = read_own_rss_bytes()
         self._status: ExitStatus | None = None
         self._is_open = True
 
@@ -246,10 +246,10 @@ def kill_and_reap(pid: int, pidfd: int) -> None:
         os.waitpid(pid, 0)
 
 
-def read_rss_bytes(pid: int) -> int:
-    """Return the resident memory of a paused child; 0 if it has just ended."""
+def read_own_rss_bytes() -> int:
+    """Return the resident memory of this process: the most that a fork of it can come to."""
     try:
-        fd = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return 0
     try:
@@ -271,5 +271,5 @@ def to_exit_status(
         signal=os.WTERMSIG(status) if signaled else None,
         cpu_user_usec=user_usec,
         cpu_system_usec=system_usec,
-        max_rss_bytes=max_rss_bytes if max_rss_bytes > fork_rss_bytes + _RSS_SLACK_BYTES else None,
+        max_rss_bytes=max_rss_bytes if max_rss_bytes > fork_rss_bytes + RSS_SLACK_BYTES else None,
     )
