@@ -22,7 +22,7 @@ def to_plain(value: Any) -> Any:
     kind = type(value)
     if kind in _LEAVES:  # nearly always, and a run is written twice in its few milliseconds
         return value
-    names = _field_names(kind)
+    names = _field_names(typing.cast("Any", kind))
     if names is not None:
         return {name: to_plain(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
