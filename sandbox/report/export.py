@@ -205,7 +205,7 @@ def merge(blocks: Iterable[Block]) -> Iterator[tuple[int, Row]]:
     """Yield the rows of both tables by time, as one row where both were read at the same time.
 
     A block is held back only until one of the other table shows how far that has come; when the
-    same table comes again instead, the other had nothing to say.
+    same table comes again instead, the other had nothing to say, but perhaps at the last time.
     """
     waiting: dict[Table, list[tuple[int, Row]]] = {table: [] for table in Table}
     reached: dict[Table, int] = {}
@@ -214,7 +214,7 @@ def merge(blocks: Iterable[Block]) -> Iterator[tuple[int, Row]]:
         if not rows:
             continue
         if waiting[block.table]:
-            yield from _take(waiting, rows[0][0] - 1)
+            yield from _take(waiting, waiting[block.table][-1][0] - 1)
         waiting[block.table] += rows
         reached[block.table] = rows[-1][0]
         if len(reached) == len(waiting):

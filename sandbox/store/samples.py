@@ -20,16 +20,13 @@ CAP_BYTES = 64 << 20
 MEMORY_CAP_BYTES = 8 << 20
 _MOVED_BLOCKS = 256  # from memory to the file at a time: a few milliseconds
 
-WriteBlock = Callable[[Table, list["array[int]"]], None]
-
 
 class _Rows:
     """The newest rows of one table, those that are not in a block yet."""
 
-    def __init__(self, table: Table, width: int, write: WriteBlock) -> None:
-        self._table = table
+    def __init__(self, width: int, flush_all: Callable[[], None]) -> None:
         self._width = width
-        self._write = write
+        self._flush_all = flush_all
         self._values: array[int] = array("q")
         self._due_ns = ABSENT  # the first row is written at once: then the file is complete
         self._stride = 1
@@ -47,7 +44,7 @@ class _Rows:
             self._values.extend(map(_storable, row))
         if row[0] >= self._due_ns or len(self._values) >= MAX_ROWS * self._width:
             self._due_ns = row[0] + BLOCK_NS
-            self.flush()
+            self._flush_all()
 
     def _passes_over(self, row: Sequence[int]) -> bool:
         self._passed_over += 1
@@ -62,16 +59,20 @@ class _Rows:
         """From now on keep one row of `stride`."""
         self._stride = stride
 
-    def flush(self) -> None:
-        if self._values:
-            values, self._values = self._values, array("q")
-            self._write(self._table, [values[place :: self._width] for place in range(self._width)])
+    def take(self) -> list[array[int]]:
+        """Return the rows, column by column, and forget them; an empty list if there are none."""
+        values, width = self._values, self._width
+        if not values:
+            return []
+        self._values = array("q")
+        self._due_ns = max(self._due_ns, values[-width] + BLOCK_NS)
+        return [values[place::width] for place in range(width)]
 
-    def close(self) -> None:
-        if self._last is not None:  # the end of a run is always on record
+    def end(self) -> None:
+        """Take back the last row, if it was passed over: the end of a run is always on record."""
+        if self._last is not None:
             self._values.extend(map(_storable, self._last))
             self._last = None
-        self.flush()
 
 
 def _storable(value: int) -> int:
@@ -104,7 +105,7 @@ class SampleWriter:
             memory_cap_bytes: Nor does what waits in memory, encoded.
             on_thinned: Called with n when from now on only every n-th row is kept.
         """
-        self.columns = {table: _with_time(names) for table, names in columns.items()}
+        self.columns = {table: _with_time(columns[table]) for table in Table}
         self.error: OSError | None = None
         """The first failure to write; None as long as there was none."""
         self._encoder = Encoder()
@@ -119,7 +120,7 @@ class SampleWriter:
         self._file: BoundedLog[FileTarget] | None = None
         self._open_file()
         self._tables = {
-            table: _Rows(table, len(names), self._write) for table, names in self.columns.items()
+            table: _Rows(len(names), self._flush) for table, names in self.columns.items()
         }
         self.fast = self._tables[Table.FAST].add
         self.slow = self._tables[Table.SLOW].add
@@ -128,6 +129,12 @@ class SampleWriter:
     def is_waiting(self) -> bool:
         """Return whether rows are in memory because they could not be written."""
         return not self._memory.is_empty
+
+    def _flush(self) -> None:
+        # Always both tables: a reader that merges them finds rows of one time close together.
+        for table, rows in self._tables.items():
+            if columns := rows.take():
+                self._write(table, columns)
 
     def _write(self, table: Table, columns: list[array[int]]) -> None:
         block, rows = self._encoder.block(table, columns), len(columns[0])
@@ -178,7 +185,8 @@ class SampleWriter:
     def close(self) -> None:
         """Write what is left; `blocks` stays usable."""
         for rows in self._tables.values():
-            rows.close()
+            rows.end()
+        self._flush()
         self._memory.finish()
         file = self._open_file()
         if file is not None:
