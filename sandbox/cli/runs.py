@@ -70,16 +70,22 @@ def show(
     from sandbox.store.reading import load
 
     stored = load(run)
+    result = stored.result
+    if result.outcome is Outcome.SUPERVISOR_LOST and result.summary is None:
+        from sandbox.analysis.summary import summarize
+
+        # Nobody was left to do it; the samples say as much as they can.
+        result = replace(result, summary=summarize(result, stored.blocks()))
     if as_json:
-        typer.echo(json.dumps(to_plain(stored.result), indent=2))
+        typer.echo(json.dumps(to_plain(result), indent=2))
         return
     typer.echo(
         render_details(
-            stored.result,
+            result,
             width=width_of(sys.stdout),
             color=has_color(sys.stdout),
             unicode=has_unicode(sys.stdout),
-            curve=find_curve(stored.result, stored.blocks(), _CURVE_POINTS),
+            curve=find_curve(result, stored.blocks(), _CURVE_POINTS),
         )
     )
 
