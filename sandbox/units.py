@@ -14,9 +14,16 @@ UNLIMITED = (1 << 63) - 1
 NS_PER_SEC = 1_000_000_000
 USEC_PER_SEC = 1_000_000
 
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[kmgtp]?)(?:i?b)?", re.IGNORECASE)
+# re.ASCII: `\d` alone would take the digits of every script.
+_SIZE = re.compile(
+    r"(?P<number>\d+(?:\.\d+)?) ?(?:(?P<unit>[kmgtp])(?:i?b)?|b)?", re.IGNORECASE | re.ASCII
+)
 _SIZE_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s|m|h|d)?")
+_DURATION = re.compile(
+    r"(?P<whole>\d{1,19})(?:\.(?P<fraction>\d+))?(?P<unit>ns|us|ms|s|m|h|d)?", re.ASCII
+)
+_CPUS = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_CPU_RANGE = re.compile(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", re.ASCII)
 _DURATION_NS = {
     "ns": 1,
     "us": 1_000,
@@ -41,12 +48,11 @@ def parse_size(text: str) -> int:
             f"`{text}` is not a size",
             hint="write a number with b, k, m or g, such as `512m` or `2g`",
         )
-    size = float(match["number"]) * _SIZE_FACTORS[match["unit"].lower()]
+    factor = _SIZE_FACTORS[(match["unit"] or "").lower()]
+    size = float(match["number"]) * factor
     if size >= UNLIMITED:
         raise SpecError(f"`{text}` is larger than any memory", hint="the largest size is 8 EiB - 1")
-    if "." not in match["number"]:
-        return int(match["number"]) * _SIZE_FACTORS[match["unit"].lower()]
-    return int(size)
+    return int(size) if "." in match["number"] else int(match["number"]) * factor
 
 
 def parse_size_or_unlimited(text: str) -> int:
@@ -62,7 +68,7 @@ def format_size(size_bytes: int) -> str:
         return "unlimited"
     value = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
-        if abs(value) < 1024 or unit == "PiB":  # noqa: PLR2004 - the base itself
+        if abs(round(value, 1)) < 1024 or unit == "PiB":  # noqa: PLR2004 - the base itself
             break
         value /= 1024
     if unit == "B":
@@ -77,28 +83,34 @@ def parse_duration(text: str) -> int:
         SpecError: the text is not a duration.
     """
     stripped = text.strip().lower()
-    total_ns, position = 0.0, 0
+    total_ns, position = 0, 0
     for match in _DURATION.finditer(stripped):
         if match.start() != position or (match["unit"] is None and match.end() != len(stripped)):
             break
-        total_ns += float(match["number"]) * _DURATION_NS[match["unit"] or "s"]
+        factor = _DURATION_NS[match["unit"] or "s"]
+        # Whole parts as integers: a float is exact only up to 104 days of nanoseconds.
+        total_ns += int(match["whole"]) * factor
+        total_ns += round(float(f"0.{match['fraction'] or 0}") * factor)
         position = match.end()
     if position == 0 or position != len(stripped) or total_ns >= UNLIMITED:
         raise SpecError(
             f"`{text}` is not a duration",
             hint="write a number with ms, s, m or h, such as `250ms`, `10s` or `1m30s`",
         )
-    return round(total_ns)
+    return total_ns
 
 
 def format_duration(duration_ns: int) -> str:
-    """Return `duration_ns` as people read it: `850 µs`, `12.3 ms`, `4.56 s`, `1 h 02 min`."""
+    """Return `duration_ns` as people read it: `850 µs`, `12.3 ms`, `4.56 s`, `1 h 02 min`.
+
+    What would round up to a full next unit is written in that unit.
+    """
     seconds = duration_ns / NS_PER_SEC
-    if seconds < 0.001:  # noqa: PLR2004 - thresholds of units
+    if round(seconds * 1e6) < 1_000:  # noqa: PLR2004 - thresholds of units
         return f"{seconds * 1e6:.0f} µs"
-    if seconds < 1:
+    if round(seconds * 1e3, 1) < 1_000:  # noqa: PLR2004
         return f"{seconds * 1e3:.1f} ms"
-    if seconds < 60:  # noqa: PLR2004
+    if round(seconds, 2) < 60:  # noqa: PLR2004
         return f"{seconds:.2f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:  # noqa: PLR2004
@@ -113,10 +125,8 @@ def parse_cpus(text: str) -> float:
     Raises:
         SpecError: the text is not a finite number.
     """
-    try:
-        cpus = float(text)
-    except ValueError:
-        cpus = math.nan
+    stripped = text.strip()
+    cpus = float(stripped) if _CPUS.fullmatch(stripped) else math.nan
     if not math.isfinite(cpus):
         raise SpecError(
             f"`{text}` is not a number of CPUs", hint="write a number such as `2` or `0.5`"
@@ -134,7 +144,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     """
     cpus: set[int] = set()
     for part in filter(None, text.strip().split(",")):
-        match = re.fullmatch(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", part)
+        match = _CPU_RANGE.fullmatch(part)
         first = int(match[1]) if match else 0
         last = int(match[2] or match[1]) if match else -1
         if last < first or last > _LARGEST_CPU:
