@@ -206,7 +206,12 @@ class _Run:
         from sandbox.engine.conclude import conclude
 
         result = conclude(
-            replace(self.result, totals=totals, overhead=overhead),
+            replace(
+                self.result,
+                totals=totals,
+                overhead=overhead,
+                unavailable={**self.result.unavailable, **self.group.unavailable},
+            ),
             observed,
             self.directory.blocks(),
             sampled_peaks=self.sampler.peaks(),
