@@ -20,6 +20,7 @@ MIN_INTERVAL_NS = 1_000_000
 DEFAULT_INTERVAL_NS = 10_000_000
 DEFAULT_PIDS = 4096
 
+_ULIMIT = re.compile(r"-1|\d{1,18}|unlimited", re.ASCII)
 ULIMIT_NAMES = (
     "core",
     "cpu",
@@ -70,7 +71,7 @@ class Ulimit:
         name, equals, values = text.partition("=")
         soft, colon, hard = values.partition(":")
         parts = (soft, hard if colon else soft)
-        if not equals or not all(re.fullmatch(r"-1|\d{1,18}|unlimited", part) for part in parts):
+        if not equals or not all(_ULIMIT.fullmatch(part) for part in parts):
             raise SpecError(
                 f"`{text}` is not a ulimit", hint="write `name=soft` or `name=soft:hard`"
             )
@@ -253,7 +254,7 @@ def parse_signal(text: str) -> int:
     """
     name = text.strip().upper()
     try:
-        if name.isdecimal():
+        if name.isdecimal() and name.isascii():
             return int(signal.Signals(int(name)))
         return int(signal.Signals[name if name.startswith("SIG") else f"SIG{name}"])
     except (ValueError, KeyError):
@@ -268,15 +269,17 @@ def parse_environment(entries: tuple[str, ...]) -> tuple[dict[str, str], tuple[s
     A name without a value that the caller has not set is left out of the program's environment.
     """
     values: dict[str, str] = {}
-    unset: list[str] = []
+    unset: dict[str, None] = {}
     for entry in entries:
         name, equals, value = entry.partition("=")
         if not name:
             raise SpecError(f"`{entry}` is not `NAME=VALUE`")
+        values.pop(name, None)  # the last word about a name holds
+        unset.pop(name, None)
         if equals:
             values[name] = value
         elif name in os.environ:
             values[name] = os.environ[name]
         else:
-            unset.append(name)
+            unset[name] = None
     return values, tuple(unset)
