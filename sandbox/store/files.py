@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from contextlib import suppress
 
@@ -65,16 +64,20 @@ def remove_directory(parent_fd: int, name: str) -> None:
     """
     hidden = f".gone-{name}"
     os.rename(name, hidden, src_dir_fd=parent_fd, dst_dir_fd=parent_fd)
-    shutil.rmtree(hidden, dir_fd=parent_fd)
+    from shutil import rmtree  # 2 ms, which a run never has to pay
+
+    rmtree(hidden, dir_fd=parent_fd)
 
 
 def sweep(parent_fd: int) -> None:
     """Remove what a start or a removal that was cut short has left; nothing that is in use."""
+    from shutil import rmtree
+
     with os.scandir(parent_fd) as entries:
         hidden = [entry.name for entry in entries if entry.name.startswith(".")]
     for name in hidden:
         if name.startswith(".gone-") or (name.startswith(".new-") and _is_old(parent_fd, name)):
-            shutil.rmtree(name, ignore_errors=True, dir_fd=parent_fd)
+            rmtree(name, ignore_errors=True, dir_fd=parent_fd)
 
 
 def _is_old(parent_fd: int, name: str) -> bool:

@@ -279,7 +279,8 @@ def remove_run(home: Path, run: str | Path) -> Path:
         run: As for `load`.
 
     Raises:
-        StoreError: there is no such run, it is live, or it cannot be removed.
+        StoreError: there is no such run, it is live, its groups are still there, or it cannot be
+            removed.
     """
     path = find_run(run, home)
     if path.parent.resolve() != (home / "runs").resolve() or path.is_symlink():
@@ -303,6 +304,7 @@ def _remove(home_fd: int, path: Path) -> None:
     try:
         lock_fd = _hold_ended(runs_fd, path.name, name or path.name)
         try:
+            _refuse_with_groups(path, name or path.name)
             remove_directory(runs_fd, path.name)
             sweep(runs_fd)
         finally:
@@ -323,6 +325,16 @@ def _hold_ended(runs_fd: int, run_id: str, called: str) -> int:
         ) from None
     finally:
         os.close(fd)
+
+
+def _refuse_with_groups(path: Path, called: str) -> None:
+    """Keep the record of groups that a lost supervisor has left: nothing else knows of them."""
+    left = [group for group in read_groups(path) if group.is_dir()]
+    if left:
+        raise StoreError(
+            f"the run {called} has left processes or groups behind, such as {left[0]}",
+            hint="end them first: `sandbox clean`",
+        )
 
 
 def _name_of(path: Path) -> str | None:

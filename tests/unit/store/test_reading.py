@@ -356,6 +356,21 @@ def test_a_broken_run_can_be_removed(home: Path) -> None:
     assert list_runs(home) == []
 
 
+def test_a_run_whose_groups_are_still_there_is_not_removed(
+    tmp_path: Path, home: Path, run: Run
+) -> None:
+    group = tmp_path / "run-0123456789ab"
+    group.mkdir()
+    made = run("0123456789ab", "lost")
+    made.write_groups([group, tmp_path / "gone"])
+    made.close()
+    with pytest.raises(StoreError, match="the run lost has left processes or groups") as caught:
+        remove_run(home, "lost")
+    assert "sandbox clean" in (caught.value.hint or "")
+    group.rmdir()
+    remove_run(home, "lost")
+
+
 def test_removing_also_sweeps_what_was_cut_short_long_ago(home: Path, run: Run) -> None:
     run("000000000000", "one").close()
     runs = home / "runs"
