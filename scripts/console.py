@@ -8,7 +8,7 @@ A command must succeed, unless the next one is `echo $?`. Comments right above a
     <!-- varies -->         what is printed differs each time, so only success is compared
     <!-- not run: WHY -->   the block is an illustration
 
-What is compared is each line up to its first figure: labels and words, not measurements.
+What is compared is each line's first column up to a figure: labels and words, not measurements.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def run_session(steps: list[Step], timeout_seconds: float) -> None:
 
 
 def label_of(line: str) -> str:
-    """Return the part of a line that is the same every time: up to its first figure."""
-    return " ".join(re.split(r"[\d/-]", line, maxsplit=1)[0].split())
+    """Return the part of a line that is the same every time: its first column, up to a figure."""
+    return " ".join(re.split(r"  |[\d/-]", line.strip(), maxsplit=1)[0].split())
 
 
 def differences(steps: list[Step]) -> list[str]:

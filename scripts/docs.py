@@ -109,7 +109,8 @@ def cli_page() -> str:
 def run_in_terminal(command: str) -> str:
     """Run `command` on a terminal of its own and return all that appeared on it."""
     read_end, write_end = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(PICTURE_COLUMNS)}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "TERM": "xterm-256color"}
     subprocess.run(
         ["stty", "cols", str(PICTURE_COLUMNS), "rows", "60"], stdin=write_end, check=True
     )

@@ -233,8 +233,11 @@ def test_every_script_and_example_is_named_by_a_test_or_another_script(folder: s
     for path in tracked(f"{folder}/*"):
         if path.name.startswith(("README", "__init__")):
             continue
-        names = (path.name, f'"{path.stem}"')
-        if not any(name in text for user, text in texts.items() if user != path for name in names):
+        stem = re.escape(path.stem)
+        named = re.compile(
+            rf'\b{re.escape(path.name)}\b|"{stem}"|^(import|from) {stem}\b', re.MULTILINE
+        )
+        if not any(named.search(text) for user, text in texts.items() if user != path):
             forgotten.append(path)
 
     assert not forgotten
