@@ -6,7 +6,6 @@ import errno
 import os
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from sandbox.records.sample import Table
@@ -24,13 +23,13 @@ _MERGED_ROWS = 512
 _COPY_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
 class _Half:
     """The rows of one table that were kept and are not written yet."""
 
-    columns: list[array[int]] = field(default_factory=list)
-    is_odd: int = 0
-    """1 when the next row is one to drop."""
+    def __init__(self) -> None:
+        self.columns: list[array[int]] = []
+        self.is_odd = 0
+        """1 when the next row is one to drop."""
 
     def add(self, columns: tuple[array[int], ...]) -> None:
         kept = [values[self.is_odd :: 2] for values in columns]

@@ -7,9 +7,8 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from sandbox.errors import StoreError
 from sandbox.records.codec import to_json, to_plain
@@ -273,8 +272,7 @@ class RunDirectory:
         self._events_fd = self._fd = self._home_fd = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Opened:
+class _Opened(NamedTuple):
     home_fd: int
     fd: int
     lock_fd: int

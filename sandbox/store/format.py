@@ -17,13 +17,12 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from importlib import import_module
 from itertools import accumulate
 from operator import sub
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandbox.errors import StoreError
 from sandbox.records.sample import Table
@@ -62,8 +61,7 @@ class Codec(IntEnum):
     ZSTD = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(NamedTuple):
     """What stands before the blocks."""
 
     columns: dict[Table, tuple[str, ...]]
@@ -74,8 +72,7 @@ class Header:
     """… and the wall clock at the same moment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(NamedTuple):
     """The fixed part of a block."""
 
     table: Table

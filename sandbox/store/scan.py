@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from sandbox.errors import StoreError
 from sandbox.records.sample import Block, Table
@@ -18,8 +18,7 @@ Read = Callable[[int, int], bytes]
 _CHUNK_BYTES = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlock:
+class StoredBlock(NamedTuple):
     """An intact block and where it stands."""
 
     start: int

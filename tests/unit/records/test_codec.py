@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.records.codec import from_plain, to_json, to_plain
@@ -164,6 +164,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(to_plain(FULL))), JSON)
 def test_whatever_stands_in_a_field_it_is_read_or_refused(field: str, value: Any) -> None:
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import SpecError, StoreError
@@ -167,6 +167,7 @@ def test_every_column_says_its_unit_or_counts_things() -> None:
 TICKS = st.lists(st.tuples(st.integers(1, 700), st.booleans(), st.booleans()), max_size=60)
 
 
+@settings(deadline=None)
 @given(TICKS, st.sampled_from((1, 3, 30)))
 def test_rows_that_the_store_wrote_come_once_and_in_order(
     ticks: list[tuple[int, bool, bool]], scale: int

@@ -64,6 +64,7 @@ SOME = [
 ]
 
 
+@settings(deadline=None)
 @given(BLOCKS)
 def test_what_is_written_is_read(blocks: Blocks) -> None:
     assert decode(encode(blocks)) == blocks
@@ -108,7 +109,7 @@ def test_a_file_cut_anywhere_yields_a_prefix() -> None:
     assert lengths[-1] == len(SOME)
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_flipped_bits_lose_blocks_but_never_change_one(data: st.DataObject) -> None:
     good = encode(SOME)
@@ -148,11 +149,13 @@ def test_garbage_between_blocks_is_skipped_even_if_it_looks_like_a_block() -> No
     assert reader.damaged == 1
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_anything_after_the_header_is_read_without_an_error(tail: bytes) -> None:
     assert decode(HEADER + tail) == []
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_a_block_that_claims_anything_and_is_intact_is_read_or_skipped(payload: bytes) -> None:
     for codec in (0, 1, 2):
@@ -164,6 +167,7 @@ def test_a_block_that_claims_anything_and_is_intact_is_read_or_skipped(payload: 
         assert all(len(rows) == 5 for _, rows in blocks)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_what_is_no_samples_file_is_refused(data: bytes) -> None:
     if b"sandbox-samples\n".startswith(data[:16]):

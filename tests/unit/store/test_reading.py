@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sandbox
@@ -199,12 +199,14 @@ def test_a_newer_schema_is_refused_with_a_remedy(result_of: Make) -> None:
     assert "upgrade" in (caught.value.hint or "")
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_result_or_an_error(data: bytes) -> None:
     with pytest.raises(StoreError):
         parse_run(data)
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=5))
 def test_events_are_read_past_any_garbage(
     tmp_path_factory: pytest.TempPathFactory, garbage: list[bytes]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.records.sample import ABSENT, SampleSink, Table
@@ -88,6 +88,7 @@ def test_it_is_a_sample_sink(file: FailingFile) -> None:
     sink.close()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(-(1 << 63), (1 << 63) - 1)), max_size=60))
 def test_any_rows_come_back_in_order(values: list[tuple[bool, int]]) -> None:
     writer = SampleWriter(None, COLUMNS)
@@ -223,12 +224,12 @@ def test_thinning_never_stops_the_sampler_for_long(file: FailingFile) -> None:
     writer = SampleWriter(file, COLUMNS, cap_bytes=400_000)
     slowest = 0.0
     for row in curve(120_000):
-        began = time.perf_counter()
+        began = time.thread_time()
         writer.fast(row)
-        slowest = max(slowest, time.perf_counter() - began)
+        slowest = max(slowest, time.thread_time() - began)
     writer.close()
     assert writer._stride > 1
-    # All at once it would be some 100 ms: far more than what a busy machine adds.
+    # All at once it would be some 100 ms.
     assert slowest < 0.05
     writer.release()
 
@@ -335,6 +336,7 @@ def test_a_disk_that_is_full_from_the_start_may_still_get_room(
     assert on_disk(tmp_path / "samples") == rows
 
 
+@settings(deadline=None)
 @given(rooms=st.lists(st.sampled_from((None, 0, 150, 400, 1_000)), min_size=1, max_size=12))
 def test_whatever_the_disk_does_no_row_is_lost(
     rooms: list[int | None], tmp_path_factory: pytest.TempPathFactory
@@ -374,13 +376,16 @@ def test_a_file_that_can_no_longer_be_read_leaves_the_rest(
     writer.release()
 
 
-def test_a_row_costs_little(file: FailingFile) -> None:
-    writer = SampleWriter(file, COLUMNS)
-    rows = curve(20_000)
-    began = time.process_time()
-    for row in rows:
-        writer.fast(row)
-    writer.close()
-    writer.release()
-    # About 1 µs; the bar leaves room for a slow and busy machine, not for another algorithm.
-    assert (time.process_time() - began) / len(rows) < 10e-6
+def test_a_row_costs_little(folder: int) -> None:
+    rows = curve(10_000)
+    costs = []
+    for _ in range(3):
+        writer = SampleWriter(FileTarget(folder, "samples", ".samples.new"), COLUMNS)
+        began = time.process_time()
+        for row in rows:
+            writer.fast(row)
+        writer.close()
+        costs.append((time.process_time() - began) / len(rows))
+        writer.release()
+    # About 1 µs; the bar leaves room for a slow machine, not for another algorithm.
+    assert min(costs) < 8e-6
