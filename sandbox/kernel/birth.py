@@ -204,10 +204,13 @@ class _Child:
     def _execute(self) -> None:
         """Try every place; of several failures the one that says most is told, as execvp does."""
         worst, place = errno.ENOENT, self._birth.candidates[0]
+        is_search = len(self._birth.candidates) > 1
         for candidate in self._birth.candidates:
             code = self._birth.image.execute(candidate)
             if code in _SEARCH_GOES_ON:
                 continue
+            if code == errno.EACCES and is_search and not os.access(candidate, os.F_OK):
+                continue  # the directory is closed to the user: nothing is known to be there
             worst, place = code, candidate
             if code != errno.EACCES:  # perhaps a later directory has one that may be executed
                 break
