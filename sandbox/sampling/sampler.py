@@ -80,32 +80,52 @@ class Sampler:
         self._cpu_ended_ns: int | None = None
 
     def first(self) -> int:
-        """Read both tables right before the program is let go; return the time of the rows."""
+        """Read both tables right before the program is let go; return where the grid starts."""
         self._cpu_started_ns = self._cpu_clock()
         self.start_ns = self._clock()
         self._slow_left = 0
-        self._record(self.start_ns)
+        self.tick(0)
         return self.start_ns
 
-    def tick(self, expirations: int) -> None:
-        """Read what is due; `expirations` counts the points of the grid since the last tick."""
-        now_ns = self._clock()
-        self._ticks += 1
-        late_ns = (now_ns - self.start_ns) % self._interval_ns
-        if expirations > 1:
-            self._missed += expirations - 1
-            late_ns += (expirations - 1) * self._interval_ns
-        self._max_late_ns = max(self._max_late_ns, late_ns)
-        self._slow_left -= expirations
-        self._record(now_ns)
-
-    def last(self) -> int:
-        """Read both tables once more at the end; return the time of the rows."""
-        now_ns = self._clock()
+    def last(self) -> None:
+        """Read both tables once more at the end."""
         self._slow_left = 0
-        self._record(now_ns)
+        self.tick(0)
         self._cpu_ended_ns = self._cpu_clock()
-        return now_ns
+
+    def tick(self, expirations: int) -> None:
+        """Read what is due.
+
+        `expirations` counts the points of the grid since the last tick; 0 is a row off the grid.
+        One function and no calls that could be spared: after 10 ms of sleep nothing of this is
+        left in the CPU's caches, and each piece of code has to be fetched anew.
+        """
+        now_ns = self._clock()
+        try:
+            row = [now_ns, *self._read_fast()]
+        except (OSError, SandboxError) as exc:
+            self._reading_failed(now_ns, exc, self._sink_fast, len(self._columns))
+            return
+        try:
+            self._sink_fast(row)
+        except (OSError, SandboxError) as exc:
+            self._writing_failed(now_ns, exc)
+        peaks = self._peaks
+        for place in self._gauges:
+            if row[place] > peaks[place]:
+                peaks[place] = row[place]
+                self._peak_times_ns[place] = now_ns
+        if expirations:
+            self._ticks += 1
+            late_ns = (now_ns - self.start_ns) % self._interval_ns
+            if expirations > 1:
+                self._missed += expirations - 1
+                late_ns += (expirations - 1) * self._interval_ns
+            if late_ns > self._max_late_ns:  # noqa: PLR1730 - max() would be one more call
+                self._max_late_ns = late_ns
+            self._slow_left -= expirations
+        if self._slow_left <= 0 or row[self._memory] > self._slow_above:
+            self._record_slow(now_ns, row[self._memory])
 
     def cpu_usage_usec(self) -> int | None:
         """Read the CPU time of the group now, off the record; None if it cannot be read."""
@@ -134,24 +154,6 @@ class Sampler:
             missed_ticks=self._missed,
             max_late_ns=self._max_late_ns,
         )
-
-    def _record(self, now_ns: int) -> None:
-        try:
-            row = [now_ns, *self._read_fast()]
-        except (OSError, SandboxError) as exc:
-            self._reading_failed(now_ns, exc, self._sink_fast, len(self._columns))
-            return
-        try:
-            self._sink_fast(row)
-        except (OSError, SandboxError) as exc:
-            self._writing_failed(now_ns, exc)
-        peaks = self._peaks
-        for place in self._gauges:
-            if row[place] > peaks[place]:
-                peaks[place] = row[place]
-                self._peak_times_ns[place] = now_ns
-        if self._slow_left <= 0 or row[self._memory] > self._slow_above:
-            self._record_slow(now_ns, row[self._memory])
 
     def _record_slow(self, now_ns: int, memory_bytes: int) -> None:
         self._slow_left = self._slow_every

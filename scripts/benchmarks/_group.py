@@ -12,10 +12,12 @@ from pathlib import Path
 from _measure import SkippedError, other_cpu
 
 from sandbox.errors import SandboxError
-from sandbox.kernel.backend import open_backend
 from sandbox.kernel.group import Group
+from sandbox.kernel.hybrid import HybridGroup
 from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
+from sandbox.kernel.unified import UnifiedGroup
+from sandbox.records.host import Mode
 from sandbox.spec import Limits
 
 Work = Callable[[], None]
@@ -29,9 +31,14 @@ def find_group(run_id: str) -> Group:
     """
     try:
         roots = Roots()
-        return open_backend(find_place(roots), roots, run_id, oom_group=True).group
+        place = find_place(roots)
+        if place.mode is Mode.HYBRID:
+            return HybridGroup(place, run_id, roots)
+        if place.mode is Mode.UNIFIED:
+            return UnifiedGroup(place, run_id, roots)
     except SandboxError as error:
         raise SkippedError(error) from error
+    raise SkippedError(place.reason)
 
 
 def light_work() -> None:

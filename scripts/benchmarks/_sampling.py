@@ -24,7 +24,7 @@ from sandbox.sampling.loop import Loop
 from sandbox.sampling.sampler import Sampler
 from sandbox.store.directory import open_directory
 
-WARM_UP_TICKS = 5
+WARM_UP_NS = 1_300_000_000  # past the first block, which loads the compressor
 _HARD_LIMIT = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
 
@@ -84,6 +84,7 @@ def files_of(run_id: str) -> dict[str, list[str]]:
 
     os.pread = noted
     reader = open_reader(run_id)
+    reader.read_fast()  # the first one may look further than those that follow
     seen.clear()
     reader.read_fast()
     fast = list(seen)
@@ -116,7 +117,7 @@ def sample(asked: argparse.Namespace, home: Path) -> dict[str, float]:
     starts_ns = [sampler.first() for sampler in samplers]
 
     loop = Loop()
-    ticks_left = asked.ticks + WARM_UP_TICKS
+    ticks_left = asked.ticks + WARM_UP_NS // asked.interval_ns
     cpu_started_ns = wall_started_ns = 0
 
     def tick(expirations: int) -> None:

@@ -114,7 +114,8 @@ def test_the_first_sample_is_a_row_of_both_tables_at_one_time(rig: Rig) -> None:
 def test_the_last_sample_is_a_row_of_both_tables_wherever_the_grid_is(rig: Rig) -> None:
     rig.clock.now_ns += 3 * MS
 
-    assert rig.sampler.last() == 1_003_000_000
+    rig.sampler.last()
+
     assert rig.rows.fast_rows[-1][0] == rig.rows.slow_rows[-1][0] == 1_003_000_000
     assert rig.sampler.overhead().ticks == 0
 
