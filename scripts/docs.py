@@ -11,6 +11,7 @@ import argparse
 import difflib
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -149,6 +150,7 @@ def picture() -> None:
     console.print(Text.from_ansi(run_in_terminal(DEMO)))
     PICTURE.parent.mkdir(exist_ok=True)
     svg = console.export_svg(title="sandbox run", theme=MONOKAI, unique_id="sandbox-run")
+    svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # fetched from elsewhere
     PICTURE.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n")
     print(f"wrote {PICTURE.relative_to(PROJECT)}")
 
