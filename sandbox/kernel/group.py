@@ -95,7 +95,10 @@ class Group(Protocol):
         """Return the kernel's counter of OOM kills inside the group, nested groups included."""
 
     def oom_events(self) -> int | None:
-        """Return how often the group's own limit was hit without relief (0: the host was short)."""
+        """Return how often a memory limit was hit without relief: the run's, one below or around.
+
+        With OOM kills, 0 means that the whole host was short.
+        """
 
     def over_limit(self) -> bool:
         """Return whether sampled memory passed a limit that no kernel holds (degraded mode only)."""

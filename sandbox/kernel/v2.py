@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sandbox.errors import KernelError
-from sandbox.kernel.files import KeptFile, find_text, list_tree, read_text, write_text
+from sandbox.kernel.files import KeptFile, find_text, list_tree, write_text
 from sandbox.kernel.parse import parse_controllers, parse_flat, parse_pids, parse_pressure
 from sandbox.records.result import Pressure
 
@@ -246,12 +246,3 @@ def enable(directories: Collection[Path], controllers: Collection[str]) -> Mappi
             except KernelError as error:
                 refused[controller] = str(error)
     return refused
-
-
-def read_cpu_stat(directory: Path) -> dict[str, int]:
-    """Return `usage_usec user_usec system_usec` and, with the cpu controller, `nr_periods` ….
-
-    Raises:
-        KernelError: there is no such group.
-    """
-    return parse_flat(read_text(directory / "cpu.stat"))
