@@ -59,8 +59,6 @@ _UNAVAILABLE = {
         ),
         NEEDS_GROUP.replace("hold it", "count it"),
     ),
-    "cpu_user_usec": "while it runs; the totals have it",
-    "cpu_system_usec": "while it runs; the totals have it",
     "io": _PER_DEVICE,
     "io_read_ops": "the kernel counts requests only by group",
     "io_write_ops": "the kernel counts requests only by group",

@@ -143,7 +143,7 @@ def _memory_report(memory_bytes: int) -> LimitReport:
         "memory",
         format_size(memory_bytes),
         file="RLIMIT_DATA",
-        value=data,
+        value=None,
         how="sampled: the run is killed when a sample is above the limit; "
         f"between samples each process may reserve {data}",
     )
@@ -158,8 +158,9 @@ def _pids_report(pids: int, nproc: int | None) -> LimitReport:
         "pids",
         str(pids),
         file="RLIMIT_NPROC",
-        value=str(nproc),
-        how=f"counts every process of the user: {nproc - pids} that ran before and {pids}",
+        value=None,
+        how="counts every process of the user: it allows as many, and the "
+        f"{nproc - pids} that ran before",
     )
 
 

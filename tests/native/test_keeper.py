@@ -267,8 +267,8 @@ def test_more_memory_than_the_limit_is_seen(plain: Plain) -> None:
         for mib in (30, 90):
             code = f"b = bytearray({mib} << 20); print(flush=True); import time; time.sleep(60)"
             group, child, reader = launch(*PYTHON, "-c", code, limits=Limits(memory_bytes=64 * MIB))
-            until(lambda: reader.read_fast() and reader.read_slow()[0] > mib * MIB)
-            anon, file, shmem, swap, living = reader.read_slow()
+            until(lambda: reader.read_fast() and reader.read_slow()[2] > mib * MIB)
+            _, _, anon, file, shmem, swap, living = reader.read_slow()
             answer.append([group.over_limit(), anon >> 20, living])
             peak = finish(group, child)
             answer.append([peak.memory_peak_bytes >> 20, peak.memory_peak_source])
