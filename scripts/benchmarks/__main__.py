@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +29,9 @@ def main() -> int:
     asked = parser.parse_args()
     if unknown := set(asked.names) - set(NAMES):
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
+    # As ^C does, so that daemons, groups and directories of ours are removed.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: sys.exit(128 + number))
     options = _measure.Options(pairs=asked.pairs, seconds=asked.seconds)
     print(_measure.host_line(), flush=True)
     results: list[_measure.Result] = []

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from _measure import SkippedError
 
+from sandbox.kernel import libc
+
 IMAGE = "sandbox-bench"
 _READY_SEC = 30
 _STOP_SEC = 20
@@ -145,7 +147,12 @@ def _start(base: Path, group: Path) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 - this process has one thread
         )
+
+
+def _die_with_parent() -> None:
+    libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait_until_ready(docker: Docker, process: subprocess.Popen[bytes], base: Path) -> None:

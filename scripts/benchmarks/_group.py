@@ -12,6 +12,7 @@ from pathlib import Path
 from _measure import SkippedError, other_cpu
 
 from sandbox.errors import SandboxError
+from sandbox.kernel import libc
 from sandbox.kernel.group import Group
 from sandbox.kernel.hybrid import HybridGroup
 from sandbox.kernel.place import find_place
@@ -89,6 +90,7 @@ def _start(entrances: tuple[Path, ...], work: Work) -> int:
     if pid == 0:
         status = 1
         try:
+            libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
             os.sched_setaffinity(0, {other_cpu()})
             for entrance in entrances:
                 fd = os.open(entrance, os.O_WRONLY)

@@ -63,7 +63,7 @@ def measure(options: Options) -> Iterator[Result]:
             return
     yield from _results(found)
     for name, reason in absent.items():
-        yield skipped("launch", f"{_WHAT} beside {name}", reason)
+        yield skipped("launch", f"{_WHAT} beside `{name}`", reason)
 
 
 def _results(found: Mapping[str, tuple[float, ...]]) -> Iterator[Result]:
@@ -71,9 +71,9 @@ def _results(found: Mapping[str, tuple[float, ...]]) -> Iterator[Result]:
         if name != _OURS:
             yield Pairs(found[_OURS], values).result(
                 benchmark="launch",
-                what=_WHAT,
+                what=f"{_WHAT} beside `{name}`",
                 unit="ms",
-                peer_name=name,
+                peer_name="theirs",
                 bar=PYTHON_BAR if name == _PYTHON else 1.0,
             )
 

@@ -1,0 +1,33 @@
+"""Each benchmark runs to its end here and prints figures; how good they are is not asked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_PROJECT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("name", "figures"), [("tick", 3), ("slowdown", 2), ("many", 2), ("launch", 1), ("kill", 4)]
+)
+def test_a_benchmark_prints_its_figures(name: str, figures: int, tmp_path: Path) -> None:
+    record = tmp_path / "results.json"
+    command = [sys.executable, _PROJECT / "scripts" / "benchmarks", name, "--pairs", "1"]
+    ended = subprocess.run(
+        [*command, "--seconds", "0.2", "--json", record],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=170,
+    )
+
+    assert ended.returncode in {0, 1}, ended.stderr  # 1: a bar was passed, which is no fault here
+    results = json.loads(record.read_text())["results"]
+    assert sum(result["ours"] is not None for result in results) >= figures, ended.stdout
