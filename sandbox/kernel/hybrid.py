@@ -194,7 +194,8 @@ class HybridGroup:
         totals = totals_between(self._before, after, roots=self._roots, peaks=peaks)
         if totals.limit_hits is None and "memory" in self._groups.v1:
             self.unavailable = {**self.unavailable, "limit_hits": _NO_HITS}
-        return replace(totals, oom_events=self.oom_events())
+        # The run's own limit; what a limit below did is told by `oom_kills` alone.
+        return replace(totals, oom_events=None if self._oom is None else self._oom.count())
 
     # --- out of memory
 
