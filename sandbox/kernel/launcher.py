@@ -31,7 +31,10 @@ class Child(Protocol):
         """Return how it ended, or None if it is still alive; does not wait."""
 
     def abandon(self) -> None:
-        """Kill a child that was never released, reap it and close every descriptor."""
+        """Kill and reap the child if it has not ended, and close every descriptor.
+
+        After its end it only closes; again is harmless.
+        """
 
 
 class Launcher(Protocol):

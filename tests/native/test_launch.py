@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -381,6 +382,43 @@ def test_no_descriptor_of_ours_is_open_in_the_program(backend: Backend) -> None:
 
     os.close(leaked)
     assert listed.split() == [b"0", b"1", b"2", b"3"]  # 3 is the listing's own
+
+
+def test_an_old_kernel_leaks_no_descriptor_either(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_first_fd: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(libc, "close_on_exec_from", refuse)
+    leaked = os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(leaked, True)  # noqa: FBT003
+
+    listed = _output(backend, "ls", "/proc/self/fd")
+
+    os.close(leaked)
+    assert listed.split() == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_process_with_threads_can_launch_too(backend: Backend) -> None:
+    """They may hold the interpreter's locks, so such a process forks in Python's own way."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=_be_busy, args=(stop,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        ends = [_run(backend, _program("sh", "-c", f"exit {n}")).status for n in range(10)]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+    assert ends == list(range(10))
+
+
+def _be_busy(stop: threading.Event) -> None:
+    while not stop.is_set():
+        sum(range(1000))
 
 
 def test_a_descriptor_of_our_callers_is_kept_where_that_is_wanted(backend: Backend) -> None:
