@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.kernel import guard as guard_module
+from sandbox.kernel import lifeline
 from sandbox.kernel.guard import Guard
 from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
@@ -317,7 +318,7 @@ def test_any_path_is_removed_and_nothing_beside_it(
         os._exit(0)
     os.waitpid(pid, 0)
     still_there = (odd / "plain").exists()
-    os.close(guard._lifeline_fd)
+    lifeline.cut(guard._lifeline_fd)
     os.waitpid(guard.pid, 0)
     guard._lifeline_fd = os.open(os.devnull, os.O_RDONLY)  # for dismiss() to close
     guard.dismiss()
