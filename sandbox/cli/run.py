@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
+from sandbox.cli.options import RunCommand, option, parse_pids, parse_shares
 from sandbox.errors import SandboxError, SpecError
 from sandbox.records.result import Outcome, RunResult
 from sandbox.spec import Capture, Limits, RunSpec, Ulimit, parse_environment, parse_signal
 from sandbox.units import (
-    UNLIMITED,
     parse_cpu_list,
     parse_cpus,
     parse_duration,
@@ -32,49 +31,8 @@ class Summary(StrEnum):
     NEVER = "never"
 
 
-class RunCommand(TyperCommand):
-    """Lets `--capture` stand alone as well as with `=tee`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give a bare `--capture` its usual value, left of the command only."""
-        takes_value = {
-            name
-            for param in self.params
-            if not getattr(param, "is_flag", False)
-            for name in param.opts
-            if name.startswith("-")
-        }
-        position = 0
-        while position < len(args) and args[position].startswith("-") and args[position] != "--":
-            if args[position] == "--capture":
-                args[position] = "--capture=file"
-            elif args[position] in takes_value:
-                position += 1
-            position += 1
-        return super().parse_args(ctx, args)
-
-
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 COMMAND_CLASS = RunCommand
-
-
-def _parse_pids(text: str) -> int:
-    if text in {"0", "-1", "max", "unlimited"}:
-        return UNLIMITED  # docker's ways to say it
-    if not text.isdecimal():
-        raise SpecError(f"`{text}` is not a number of processes")
-    return int(text)
-
-
-def _parse_shares(text: str) -> int:
-    if not text.isdecimal():
-        raise SpecError(f"`{text}` is not a number of CPU shares", hint="1024 is the usual share")
-    return int(text)
-
-
-def _option(name: str, *more: str, panel: str, help: str, **kw: Any) -> Any:  # noqa: A002
-    return typer.Option(name, *more, help=help, rich_help_panel=panel, show_default=False, **kw)
-
 
 _LIMITS, _PROGRAM, _OURS = "Limits", "Program", "Measuring and results"
 
@@ -85,7 +43,7 @@ def run(
     ],
     cpus: Annotated[
         float | None,
-        _option(
+        option(
             "--cpus",
             panel=_LIMITS,
             metavar="N",
@@ -96,21 +54,21 @@ def run(
     ] = None,
     cpuset_cpus: Annotated[
         str | None,
-        _option("--cpuset-cpus", panel=_LIMITS, metavar="LIST", help="Which CPUs: 0-3,6."),
+        option("--cpuset-cpus", panel=_LIMITS, metavar="LIST", help="Which CPUs: 0-3,6."),
     ] = None,
     cpu_shares: Annotated[
         int | None,
-        _option(
+        option(
             "--cpu-shares",
             panel=_LIMITS,
             metavar="N",
-            parser=_parse_shares,
+            parser=parse_shares,
             help="Weight beside others when CPUs are short; 1024 is usual.",
         ),
     ] = None,
     memory: Annotated[
         int | None,
-        _option(
+        option(
             "--memory",
             "-m",
             panel=_LIMITS,
@@ -122,7 +80,7 @@ def run(
     ] = None,
     memory_swap: Annotated[
         int | None,
-        _option(
+        option(
             "--memory-swap",
             panel=_LIMITS,
             metavar="SIZE",
@@ -132,7 +90,7 @@ def run(
     ] = None,
     memory_reservation: Annotated[
         int | None,
-        _option(
+        option(
             "--memory-reservation",
             panel=_LIMITS,
             metavar="SIZE",
@@ -142,7 +100,7 @@ def run(
     ] = None,
     memory_high: Annotated[
         int | None,
-        _option(
+        option(
             "--memory-high",
             panel=_LIMITS,
             metavar="SIZE",
@@ -152,17 +110,17 @@ def run(
     ] = None,
     pids_limit: Annotated[
         int | None,
-        _option(
+        option(
             "--pids-limit",
             panel=_LIMITS,
             metavar="N",
-            parser=_parse_pids,
+            parser=parse_pids,
             help="Processes and threads; 4096 unless given, -1 for no limit.",
         ),
     ] = None,
     ulimit: Annotated[
         list[str] | None,
-        _option(
+        option(
             "--ulimit",
             panel=_LIMITS,
             metavar="NAME=SOFT[:HARD]",
@@ -171,7 +129,7 @@ def run(
     ] = None,
     timeout: Annotated[
         int | None,
-        _option(
+        option(
             "--timeout",
             panel=_LIMITS,
             metavar="TIME",
@@ -181,7 +139,7 @@ def run(
     ] = None,
     cpu_time: Annotated[
         int | None,
-        _option(
+        option(
             "--cpu-time",
             panel=_LIMITS,
             metavar="TIME",
@@ -191,7 +149,7 @@ def run(
     ] = None,
     stop_signal: Annotated[
         int | None,
-        _option(
+        option(
             "--stop-signal",
             panel=_LIMITS,
             metavar="SIGNAL",
@@ -201,7 +159,7 @@ def run(
     ] = None,
     stop_timeout: Annotated[
         int | None,
-        _option(
+        option(
             "--stop-timeout",
             panel=_LIMITS,
             metavar="TIME",
@@ -211,7 +169,7 @@ def run(
     ] = None,
     oom_continue: Annotated[
         bool,
-        _option(
+        option(
             "--oom-continue",
             panel=_LIMITS,
             help="Let the kernel kill one process for memory and the rest go on.",
@@ -219,7 +177,7 @@ def run(
     ] = False,
     strict: Annotated[
         bool,
-        _option(
+        option(
             "--strict",
             panel=_LIMITS,
             envvar="SANDBOX_STRICT",
@@ -228,26 +186,24 @@ def run(
     ] = False,
     env: Annotated[
         list[str] | None,
-        _option(
+        option(
             "--env", "-e", panel=_PROGRAM, metavar="NAME[=VALUE]", help="Set a variable for it."
         ),
     ] = None,
     env_file: Annotated[
         list[Path] | None,
-        _option("--env-file", panel=_PROGRAM, metavar="FILE", help="Set variables from a file."),
+        option("--env-file", panel=_PROGRAM, metavar="FILE", help="Set variables from a file."),
     ] = None,
     workdir: Annotated[
-        str | None, _option("--workdir", "-w", panel=_PROGRAM, metavar="DIR", help="Start there.")
+        str | None, option("--workdir", "-w", panel=_PROGRAM, metavar="DIR", help="Start there.")
     ] = None,
     user: Annotated[
         str | None,
-        _option(
-            "--user", "-u", panel=_PROGRAM, metavar="USER[:GROUP]", help="Run it as this user."
-        ),
+        option("--user", "-u", panel=_PROGRAM, metavar="USER[:GROUP]", help="Run it as this user."),
     ] = None,
     thread_hints: Annotated[
         bool,
-        _option(
+        option(
             "--thread-hints/--no-thread-hints",
             panel=_PROGRAM,
             help="Set OMP_NUM_THREADS and the like to the CPU limit; on unless refused.",
@@ -255,7 +211,7 @@ def run(
     ] = True,
     wait_all: Annotated[
         bool,
-        _option(
+        option(
             "--wait-all",
             panel=_PROGRAM,
             help="Wait for every process, not for the main one alone.",
@@ -263,13 +219,11 @@ def run(
     ] = False,
     detach: Annotated[
         bool,
-        _option(
-            "--detach", "-d", panel=_PROGRAM, help="Run in the background; print the run's id."
-        ),
+        option("--detach", "-d", panel=_PROGRAM, help="Run in the background; print the run's id."),
     ] = False,
     capture: Annotated[
         Capture,
-        _option(
+        option(
             "--capture",
             panel=_PROGRAM,
             metavar="[=tee]",
@@ -277,11 +231,11 @@ def run(
         ),
     ] = Capture.NONE,
     name: Annotated[
-        str | None, _option("--name", panel=_OURS, metavar="NAME", help="A name for the run.")
+        str | None, option("--name", panel=_OURS, metavar="NAME", help="A name for the run.")
     ] = None,
     interval: Annotated[
         int | None,
-        _option(
+        option(
             "--interval",
             panel=_OURS,
             metavar="TIME",
@@ -292,7 +246,7 @@ def run(
     ] = None,
     output: Annotated[
         Path | None,
-        _option(
+        option(
             "--output",
             "-o",
             panel=_OURS,
@@ -301,11 +255,11 @@ def run(
         ),
     ] = None,
     force: Annotated[
-        bool, _option("--force", panel=_OURS, help="Overwrite the file of --output.")
+        bool, option("--force", panel=_OURS, help="Overwrite the file of --output.")
     ] = False,
     summary: Annotated[
         Summary,
-        _option(
+        option(
             "--summary",
             panel=_OURS,
             envvar="SANDBOX_SUMMARY",
@@ -313,7 +267,7 @@ def run(
         ),
     ] = Summary.AUTO,
     quiet: Annotated[
-        bool, _option("--quiet", "-q", panel=_OURS, help="Print no table and no warnings.")
+        bool, option("--quiet", "-q", panel=_OURS, help="Print no table and no warnings.")
     ] = False,
 ) -> None:
     """Run COMMAND inside a CPU and memory budget and report exactly what it used.

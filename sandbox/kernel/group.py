@@ -101,7 +101,7 @@ class Group(Protocol):
         """
 
     def over_limit(self) -> bool:
-        """Return whether sampled memory passed a limit that no kernel holds (degraded mode only)."""
+        """Return whether sampled memory passed a limit that no kernel holds (degraded mode)."""
 
     def is_populated(self) -> bool:
         """Return whether any process is alive inside, nested groups included."""
