@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sandbox.records.result import DeviceIo
+from sandbox.units import NS_PER_SEC
 
 UNAVAILABLE = "--"
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 _SHORT_ID = 12
+_MINUTE, _HOUR = 60, 3_600
 
 
 def docker_cpu_percent(cpu_ns: int, system_ns: int, online_cpus: int) -> float:
@@ -97,6 +99,27 @@ def format_io(in_bytes: int | None, out_bytes: int | None) -> str:
     if in_bytes is None or out_bytes is None:
         return UNAVAILABLE
     return f"{format_decimal(in_bytes)} / {format_decimal(out_bytes)}"
+
+
+def human_duration(duration_ns: int) -> str:
+    """Return a duration in docker's words, its largest unit alone: `About a minute`, `2 hours`."""
+    seconds = max(duration_ns, 0) // NS_PER_SEC
+    hours = (seconds + _HOUR // 2) // _HOUR  # docker rounds hours, and cuts what is longer
+    days = hours // 24
+    choices = (
+        (seconds, 1, "Less than a second"),
+        (seconds, 2, "1 second"),
+        (seconds, _MINUTE, f"{seconds} seconds"),
+        (seconds, 2 * _MINUTE, "About a minute"),
+        (seconds, _HOUR, f"{seconds // _MINUTE} minutes"),
+        (hours, 2, "About an hour"),
+        (hours, 48, f"{hours} hours"),
+        (hours, 14 * 24, f"{days} days"),
+        (hours, 60 * 24, f"{days // 7} weeks"),
+        (hours, 2 * 365 * 24, f"{days // 30} months"),
+    )
+    years = seconds // _HOUR // 24 // 365
+    return next((text for value, bound, text in choices if value < bound), f"{years} years")
 
 
 def short_id(full_id: str) -> str:
