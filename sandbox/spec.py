@@ -6,12 +6,12 @@ import math
 import os
 import re
 import signal
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from sandbox.errors import SpecError
 from sandbox.records.codec import to_plain
+from sandbox.records.light import dataclass, field, replace
 from sandbox.units import UNLIMITED, format_size
 
 MIN_MEMORY_BYTES = 6 << 20  # docker's minimum
@@ -40,7 +40,7 @@ ULIMIT_NAMES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Ulimit:
     """One resource limit of every process, as docker's `--ulimit name=soft[:hard]`."""
 
@@ -79,7 +79,7 @@ class Ulimit:
         return cls(name=name, soft=numbers[0], hard=numbers[1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a run may use. None means no limit asked for; `UNLIMITED` asks for none by name."""
 
@@ -192,7 +192,7 @@ class Capture(StrEnum):
     TEE = "tee"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """One command to run, in which limits, watched how."""
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
+from sandbox.records.light import dataclass
 from sandbox.records.result import RunResult
 from sandbox.records.sample import ABSENT, TIME, Block, Table
 
 _NS_PER_USEC = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Curve:
     """Equal steps of a run's time; None where nothing was sampled."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from sandbox.records.light import dataclass
 from sandbox.records.sample import ABSENT, COLUMNS, TIME, Kind
 from sandbox.units import NS_PER_SEC, USEC_PER_SEC
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Usage:
     """What one group used between two samples; None is a column that the host does not give."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, replace
 
 from sandbox.analysis.in_force import asked_limits, memory_in_force_bytes
 from sandbox.errors import EXIT_SANDBOX
+from sandbox.records.light import dataclass, replace
 from sandbox.records.observed import Observed, StopCause
 from sandbox.records.program import ExitStatus
 from sandbox.records.result import Outcome, RunResult
@@ -18,7 +18,7 @@ _SIGNAL_BASE = 128
 _NS_PER_USEC = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdict:
     """How a run ended and what `sandbox run` exits with."""
 

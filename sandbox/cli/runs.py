@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ import typer
 from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, width_of
 from sandbox.errors import StoreError
 from sandbox.records.codec import to_plain
+from sandbox.records.light import replace
 from sandbox.records.result import Outcome
 
 app = typer.Typer(

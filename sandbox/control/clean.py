@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.kernel.files import list_tree
@@ -13,6 +12,7 @@ from sandbox.kernel.guard import Guard
 from sandbox.kernel.place import GROUP_PREFIX, Place, find_place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.v2 import list_pids
+from sandbox.records.light import dataclass
 from sandbox.store.reading import list_runs, read_groups
 
 _RUN_ID = re.compile(rf"{re.escape(GROUP_PREFIX)}([0-9a-f]{{12}})")
@@ -20,7 +20,7 @@ _YOUNG_SEC = 60.0
 """A group without processes may belong to a run that is just being started from another home."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Leftover:
     """The groups that one lost run has left."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from json import dumps, loads
 from typing import Any
 
 from sandbox.engine.order import Surroundings, run
 from sandbox.errors import SandboxError
+from sandbox.records.light import replace
 from sandbox.records.result import RunResult
 from sandbox.spec import RunSpec
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from sandbox.analysis.summary import summarize
 from sandbox.analysis.verdict import decide
 from sandbox.analysis.warnings import find_warnings
 from sandbox.records.host import HostLoad
+from sandbox.records.light import replace
 from sandbox.records.observed import Observed
 from sandbox.records.result import RunResult, Totals
 from sandbox.records.sample import Block

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +24,7 @@ from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.signals import SignalState
 from sandbox.records.codec import to_plain
+from sandbox.records.light import dataclass, field, replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.observed import Observed
 from sandbox.records.result import Event, Outcome, RunResult, RunWarning
@@ -37,7 +37,7 @@ from sandbox.store.directory import new_run_id, open_directory
 from sandbox.store.home import find_home
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Surroundings:
     """What a run takes from around it; tests pass their own."""
 

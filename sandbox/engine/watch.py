@@ -6,12 +6,12 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sandbox.kernel.group import Alarm, Group
 from sandbox.kernel.launcher import Child
 from sandbox.kernel.libc import SignalInfo
+from sandbox.records.light import replace
 from sandbox.records.observed import Observed, StopCause
 from sandbox.records.program import ExitStatus
 from sandbox.records.result import OomKill
@@ -56,31 +56,43 @@ def watched_signals() -> tuple[int, ...]:
     )
 
 
-@dataclass(slots=True, kw_only=True)
 class Watch:
     """Supervises one released program until its tree may be swept away."""
 
-    loop: Loop
-    group: Group
-    child: Child
-    sampler: Sampler
-    spec: RunSpec
-    cpus: float
-    """The most CPUs that the run can burn at once."""
-    emit: Emit
-    started_ns: int
-    stop_fd: int | None = None
-    _exit: ExitStatus | None = field(default=None, init=False)
-    _main_ended_ns: int | None = field(default=None, init=False)
-    _all_ended_ns: int | None = field(default=None, init=False)
-    _cause: StopCause | None = field(default=None, init=False)
-    _cause_signal: int | None = field(default=None, init=False)
-    _cause_sender_pid: int | None = field(default=None, init=False)
-    _oom_kills: list[OomKill] = field(default_factory=list, init=False)
-    _oom_seen: int = field(default=0, init=False)
-    _interrupts_ns: list[int] = field(default_factory=list, init=False)
-    _stopped_ns: int = field(default=0, init=False)
-    _killed: bool = field(default=False, init=False)
+    def __init__(  # noqa: PLR0913 - all that a run consists of
+        self,
+        *,
+        loop: Loop,
+        group: Group,
+        child: Child,
+        sampler: Sampler,
+        spec: RunSpec,
+        cpus: float,
+        emit: Emit,
+        started_ns: int,
+        stop_fd: int | None = None,
+    ) -> None:
+        """`cpus` is the most that the run can burn at once; `stop_fd` tells when to stop."""
+        self.loop = loop
+        self.group = group
+        self.child = child
+        self.sampler = sampler
+        self.spec = spec
+        self.cpus = cpus
+        self.emit = emit
+        self.started_ns = started_ns
+        self.stop_fd = stop_fd
+        self._exit: ExitStatus | None = None
+        self._main_ended_ns: int | None = None
+        self._all_ended_ns: int | None = None
+        self._cause: StopCause | None = None
+        self._cause_signal: int | None = None
+        self._cause_sender_pid: int | None = None
+        self._oom_kills: list[OomKill] = []
+        self._oom_seen = 0
+        self._interrupts_ns: list[int] = []
+        self._stopped_ns = 0
+        self._killed = False
 
     def run(self) -> Observed:
         """Watch until the run has ended by itself or was ended; processes may be left over."""

@@ -11,10 +11,10 @@ import math
 import os
 import pwd
 import resource
-from dataclasses import dataclass
 
 from sandbox.errors import EXIT_NOT_EXECUTABLE, HostError, LaunchError
 from sandbox.records.host import Host
+from sandbox.records.light import dataclass
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.program import Program
 from sandbox.spec import RunSpec, Ulimit
@@ -35,7 +35,7 @@ User = tuple[int, int, tuple[int, ...]]
 """uid, gid and supplementary groups."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A program, and what was decided on the way to it."""
 

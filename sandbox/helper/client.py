@@ -183,7 +183,7 @@ def _merge(
     memory: int | str | None,
     timeout: float | str | None,
 ) -> Limits:
-    from dataclasses import replace
+    from sandbox.records.light import replace
 
     shorthands: dict[str, Any] = {}
     if cpus is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.kernel.group import Group
@@ -12,9 +11,10 @@ from sandbox.kernel.place import Place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.signals import SignalState
 from sandbox.records.host import Mode
+from sandbox.records.light import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Backend:
     """What one run is made with."""
 

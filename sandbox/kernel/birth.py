@@ -13,12 +13,12 @@ import resource
 import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NoReturn
 
 from sandbox.errors import EXIT_NOT_FOUND
 from sandbox.kernel import libc, lifeline
+from sandbox.records.light import dataclass
 from sandbox.records.program import Program
 
 GO = b"g"
@@ -45,7 +45,7 @@ class Step(IntEnum):
     EXEC = 9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Failure:
     """What went wrong in the child, as it tells it."""
 
@@ -59,7 +59,7 @@ READY = b"r"
 """The whole report of a child that is inside its group and paused."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Birth:
     """All that a child needs to become its program."""
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.kernel.files import find_text
 from sandbox.kernel.parse import CgroupMount, parse_cgroup_mounts, parse_own_groups
 from sandbox.kernel.roots import Roots
+from sandbox.records.light import dataclass
 
 _USUAL_ROOT = Path("/sys/fs/cgroup")
 UNIFIED = ""
 """The unified hierarchy's name in `/proc/PID/cgroup`, where v1 has controllers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Hierarchy:
     """One hierarchy as this process sees it."""
 
@@ -31,7 +31,7 @@ class Hierarchy:
     """Why `own` is None, or why it is not writable."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Hierarchies:
     """Every mounted hierarchy."""
 

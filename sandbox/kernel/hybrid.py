@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from sandbox.errors import KernelError
@@ -33,6 +32,7 @@ from sandbox.kernel.unified_snapshot import IO_COLUMNS, RESOURCES, Snapshot
 from sandbox.kernel.unified_totals import totals_between
 from sandbox.kernel.v1_alarm import OomAlarm
 from sandbox.records.host import Mode
+from sandbox.records.light import replace
 from sandbox.records.limits import LimitReport
 from sandbox.records.result import Totals
 from sandbox.spec import Limits

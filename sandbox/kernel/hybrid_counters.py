@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import KernelError
@@ -14,6 +13,7 @@ from sandbox.kernel.parse import parse_limit, parse_number
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_snapshot import RESOURCES, Disks, Snapshot
 from sandbox.kernel.v2 import find_flat, read_pressure
+from sandbox.records.light import dataclass
 from sandbox.units import UNLIMITED
 
 # Memory is charged in pieces as large as a huge page, so that the last one that is refused may
@@ -21,7 +21,7 @@ from sandbox.units import UNLIMITED
 _LARGEST_CHARGE_PAGES = 1_024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunGroups:
     """The groups that hold a run's limits and counters."""
 

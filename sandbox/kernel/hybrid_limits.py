@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.errors import KernelError
 from sandbox.kernel import v1
 from sandbox.kernel.outer import OuterLimits
 from sandbox.kernel.unified_limits import PERIOD_USEC, quota_usec
+from sandbox.records.light import dataclass, replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.spec import Limits
 from sandbox.units import UNLIMITED, format_cpu_list, format_size
@@ -25,7 +25,7 @@ _NO_SWAP_FILE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LimitFiles:
     """Where a run's limits are."""
 

@@ -10,7 +10,6 @@ import resource
 import select
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
 
 from sandbox.errors import KernelError, SandboxError
 from sandbox.kernel import libc, lifeline
@@ -18,6 +17,7 @@ from sandbox.kernel.birth import GO, READY, REPORT_BYTES, Birth, become, read_fa
 from sandbox.kernel.group import Group
 from sandbox.kernel.launch_error import to_error
 from sandbox.kernel.signals import SignalState, keep_exit_statuses
+from sandbox.records.light import dataclass
 from sandbox.records.program import ExitStatus, Program
 
 # Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
@@ -25,7 +25,7 @@ _READY_TIMEOUT_MS = 30_000
 RSS_SLACK_BYTES = 1 << 20  # the kernel counts pages by CPU and adds them up now and then
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Paused:
     """The supervisor's side of a child that is not yet its program."""
 

@@ -6,10 +6,10 @@ import mmap
 import os
 import resource
 import struct
-from dataclasses import dataclass
 
 from sandbox.kernel.parse_proc import parse_pid_io
 from sandbox.kernel.processes import read_file
+from sandbox.records.light import dataclass
 
 _ENTRIES = struct.Struct("=qqqqqq")
 _EMPTY_AT = _ENTRIES.size
@@ -17,7 +17,7 @@ _USEC_PER_SEC = 1_000_000
 _KIB = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reaped:
     """All processes of the run that have ended and were waited for, together."""
 

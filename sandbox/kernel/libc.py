@@ -7,8 +7,9 @@ import os
 import signal
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from sandbox.records.light import dataclass
 
 # PyDLL keeps the GIL and the errno of the call; none of these calls blocks.
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -63,7 +64,7 @@ class _CloneArgs(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignalInfo:
     """One signal that was received: who sent it matters more than that it came."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from sandbox.errors import KernelError
 from sandbox.kernel.files import find_text
 from sandbox.kernel.parse import parse_cpu_max, parse_cpuset, parse_flat, parse_limit
+from sandbox.records.light import dataclass
 from sandbox.units import UNLIMITED
 
 Amount = TypeVar("Amount", int, float)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OuterLimits:
     """The tightest limit of any enclosing group; None where no group has one."""
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from sandbox.errors import KernelError, SpecError
+from sandbox.records.light import dataclass
 from sandbox.units import UNLIMITED, parse_cpu_list
 
 P = ParamSpec("P")
@@ -206,7 +206,7 @@ def parse_own_groups(data: bytes | str) -> dict[str, str]:
     return groups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CgroupMount:
     """One mounted cgroup hierarchy."""
 

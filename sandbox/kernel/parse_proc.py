@@ -7,9 +7,9 @@ that a kernel leaves out is None or missing, never 0.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from sandbox.kernel.parse import grammar, to_bytes, to_number
+from sandbox.records.light import dataclass
 
 _KIB = 1024
 _MEMINFO = re.compile(rb"([^:\s]+):\s*(\d+)(?: (kB))?\s*")
@@ -43,7 +43,7 @@ _ARM_CORES = {
 _ARM_LIMITED = 0x41
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CpuTicks:
     """CPU time of the whole host since boot, in ticks of `os.sysconf("SC_CLK_TCK")` a second."""
 
@@ -101,7 +101,7 @@ def parse_meminfo(data: bytes | str) -> dict[str, int]:
     return values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PidStat:
     """One process, of `/proc/PID/stat`."""
 
@@ -192,7 +192,7 @@ def _arm_core(maker: bytes, part: bytes) -> str:
     return f"Arm core {maker_number:#04x}/{part_number:#05x}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadAverage:
     """How many tasks ran or waited for the disk, averaged over 1, 5 and 15 minutes."""
 
@@ -229,7 +229,7 @@ def find_status(data: bytes | str, key: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class InterfaceCounters:
     """Bytes and packets of one network interface since it was made."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.kernel import v2
@@ -25,6 +24,7 @@ from sandbox.kernel.hierarchies import (
 from sandbox.kernel.outer import OuterLimits, read_outer_v1, read_outer_v2
 from sandbox.kernel.roots import Roots
 from sandbox.records.host import Mode
+from sandbox.records.light import dataclass, field
 
 CORE = ("cpu", "memory", "pids")
 """The controllers of the limits that every run has."""
@@ -37,7 +37,7 @@ _RUN_GROUP = re.compile(rf"{GROUP_PREFIX}[A-Za-z0-9._-]+")
 _NEXT_TO_NOTHING = "no controller can be enabled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """The directories below which a run's groups are made."""
 
@@ -80,7 +80,7 @@ def find_place(roots: Roots) -> Place:
 # --- the unified hierarchy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Candidate:
     directory: Path
     controllers: frozenset[str]

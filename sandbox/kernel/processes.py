@@ -11,8 +11,9 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from sandbox.records.light import dataclass
 
 _PROC = Path("/proc")
 _READ_BYTES = 1 << 12
@@ -24,7 +25,7 @@ _STATE, _USER, _SYSTEM, _WAITED_USER, _WAITED_SYSTEM = 0, 11, 12, 13, 14
 _THREADS, _START, _RESIDENT = 17, 19, 21
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProcessStat:
     """One process at one moment, as far as a sum over a tree needs it."""
 

@@ -6,13 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from types import FrameType
 from typing import Any
 
 from sandbox.errors import KernelError
 from sandbox.kernel.libc import SignalSet
+from sandbox.records.light import dataclass
 
 _Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
@@ -22,7 +22,7 @@ _STATUS = "/proc/self/status"
 _STATUS_BYTES = 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SignalState:
     """The signals that are blocked and those that are ignored in a new program."""
 

@@ -6,13 +6,13 @@ import errno
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.errors import KernelError
 from sandbox.kernel.files import find_text, write_and_read_back
 from sandbox.kernel.outer import OuterLimits
 from sandbox.kernel.parse import parse_cpuset, parse_limit
+from sandbox.records.light import dataclass, replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.spec import Limits
 from sandbox.units import UNLIMITED, format_cpu_list, format_size
@@ -46,7 +46,7 @@ def limit_text(value: int) -> str:
     return "max" if value == UNLIMITED else str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class _Control:
     """One limit on its way into one file."""
 

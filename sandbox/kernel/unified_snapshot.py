@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox.kernel.disks import is_stacked
@@ -12,6 +11,7 @@ from sandbox.kernel.files import find_text
 from sandbox.kernel.parse import parse_io_stat
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.v2 import find_flat, read_pressure
+from sandbox.records.light import dataclass, field
 from sandbox.records.result import Pressure
 
 IO_COLUMNS = ("io_read_bytes", "io_write_bytes", "io_read_ops", "io_write_ops")
@@ -64,7 +64,7 @@ def sum_io(devices: Mapping[str, Mapping[str, int]]) -> list[int]:
     return [sum(values.get(key, 0) for values in devices.values()) for key in _IO_KEYS]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """Every counter of a group; what the group does not have is missing or None."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from sandbox.kernel.parse import (
     parse_pids,
     to_bytes,
 )
+from sandbox.records.light import dataclass
 from sandbox.units import UNLIMITED
 
 USED = ("cpu", "memory", "pids", "cpuset", "blkio")
@@ -54,7 +54,7 @@ _NS_PER_USEC = 1_000
 _READ_AND_WRITE = re.compile(rb"(?m)^(\d+:\d+) Read (\d+)\n\1 Write (\d+)$")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setting:
     """One file that can be set: its controller, its name, and cgroupspy's name for it."""
 
@@ -102,7 +102,7 @@ class _Limit:
         return "max" if value > _MOST_PIDS else str(value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Node:
     full_path: bytes
 

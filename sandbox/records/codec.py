@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import types
@@ -10,6 +9,8 @@ import typing
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
+
+from sandbox.records.light import names_of
 
 T = TypeVar("T")
 
@@ -34,11 +35,7 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-@cache
-def _field_names(kind: type) -> tuple[str, ...] | None:
-    if not dataclasses.is_dataclass(kind):
-        return None
-    return tuple(field.name for field in dataclasses.fields(kind))
+_field_names = cache(names_of)
 
 
 def to_json(value: Any) -> str:
@@ -74,9 +71,9 @@ def from_plain(record: type[T], value: Any) -> T:
         raise TypeError(f"expected the fields of {record.__name__}, got {type(value).__name__}")
     hints = _types_of(typing.cast("Any", record))
     known = {
-        field.name: _convert(hints[field.name], value[field.name])
-        for field in dataclasses.fields(record)  # type: ignore[arg-type]
-        if field.name in value
+        name: _convert(hints[name], value[name])
+        for name in _field_names(typing.cast("Any", record)) or ()
+        if name in value
     }
     return record(**known)
 
@@ -95,7 +92,7 @@ def _convert(hint: Any, value: Any) -> Any:
 
 
 def _convert_one(hint: type, value: Any) -> Any:
-    if dataclasses.is_dataclass(hint):
+    if _field_names(hint) is not None:
         return from_plain(hint, value)
     if issubclass(hint, Enum):
         return hint(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from sandbox.records.light import dataclass, field
 
 
 class Mode(StrEnum):
@@ -14,7 +15,7 @@ class Mode(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Host:
     """The machine and the mode in which it is used; part of every result."""
 
@@ -36,7 +37,7 @@ class Host:
     """Metrics that this host cannot give, each with its reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HostLoad:
     """What the whole machine has done since its start; two of them tell what it did meanwhile.
 

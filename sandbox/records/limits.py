@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from sandbox.records.light import dataclass
 
 
 class LimitState(StrEnum):
@@ -14,7 +15,7 @@ class LimitState(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LimitReport:
     """One limit: what was asked, what was written and read back, and who holds it."""
 

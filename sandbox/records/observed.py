@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from sandbox.records.light import dataclass
 from sandbox.records.program import ExitStatus
 from sandbox.records.result import OomKill
 
@@ -24,7 +24,7 @@ class StopCause(StrEnum):
     """The Python caller asked for it, or has gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Observed:
     """How the main process ended and what the supervisor did about it."""
 

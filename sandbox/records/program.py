@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from sandbox.records.light import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """What the child does between its fork and its exec, and what it executes."""
 
@@ -24,7 +24,7 @@ class Program:
     """Affinity to set, where cpuset cannot."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ExitStatus:
     """How the main process ended: exactly one of the two is set."""
 

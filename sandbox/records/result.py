@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from sandbox.records.host import Host
+from sandbox.records.light import dataclass, field
 from sandbox.records.limits import LimitReport
 
 SCHEMA = 1
@@ -26,7 +26,7 @@ class Outcome(StrEnum):
     SUPERVISOR_LOST = "supervisor_lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DeviceIo:
     """Block I/O of one device, from the start of the run."""
 
@@ -38,7 +38,7 @@ class DeviceIo:
     write_ops: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pressure:
     """PSI of one resource over the whole run, in microseconds of stall."""
 
@@ -46,7 +46,7 @@ class Pressure:
     full_usec: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Totals:
     """Exact totals of the whole tree over the whole run, baseline subtracted; raw kernel integers.
 
@@ -79,7 +79,7 @@ class Totals:
     io_pressure: Pressure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunWarning:
     """Something that makes the result weaker or surprising; `code` is stable."""
 
@@ -88,7 +88,7 @@ class RunWarning:
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Overhead:
     """What measuring cost."""
 
@@ -100,7 +100,7 @@ class Overhead:
     """The largest distance of a tick from its place on the grid."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OomKill:
     """One moment at which the kernel killed for memory inside the run."""
 
@@ -111,7 +111,7 @@ class OomKill:
     """`limit` (the run's own or an enclosing limit) or `host` (the whole machine was short)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MemorySplit:
     """What the memory was made of, at the sample nearest to the peak."""
 
@@ -123,7 +123,7 @@ class MemorySplit:
     kernel_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """Numbers derived from totals and samples; they can be derived again at any time.
 
@@ -159,7 +159,7 @@ class Summary:
     samples: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunResult:
     """One run, whole: what was asked, where it ran, how it ended, what it used."""
 
@@ -201,7 +201,7 @@ class RunResult:
     schema: int = SCHEMA
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Event:
     """One line of `events.jsonl`."""
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from sandbox.records.light import dataclass
 
 ABSENT = -(1 << 63)
 
@@ -33,7 +34,7 @@ class Table(StrEnum):
     SLOW = "slow"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column:
     """One column: its name (with the unit), its kind and what it means."""
 
@@ -80,7 +81,7 @@ COLUMNS: dict[str, Column] = _by_name(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Block:
     """Consecutive rows of one table, column by column: `data[i]` belongs to `columns[i]`."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from sandbox.records.light import dataclass
 
 _CODES = {
     "bold": "1",
@@ -17,7 +18,7 @@ _CODES = {
 _ASCII = str.maketrans({"…": ">", "µ": "u"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Style:
     """How to write for one terminal."""
 

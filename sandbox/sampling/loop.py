@@ -14,7 +14,6 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from enum import IntEnum
 
 from sandbox.kernel import libc
@@ -48,13 +47,20 @@ class _Source:
         self.callback = callback
 
 
-@dataclass(order=True, slots=True)
 class Deadline:
     """A call at a moment; `cancel` takes it back."""
 
-    deadline_ns: int
-    order: int
-    callback: Callable[[], None] | None = field(compare=False)
+    __slots__ = ("_order", "callback", "deadline_ns")
+
+    def __init__(self, deadline_ns: int, order: int, callback: Callable[[], None]) -> None:
+        """Of several at one moment the one of the lowest order comes first."""
+        self.deadline_ns = deadline_ns
+        self._order = order
+        self.callback: Callable[[], None] | None = callback
+
+    def __lt__(self, other: Deadline) -> bool:
+        """Return which comes first in a heap."""
+        return (self.deadline_ns, self._order) < (other.deadline_ns, other._order)
 
     def cancel(self) -> None:
         """Never call; nothing happens if it was called already."""

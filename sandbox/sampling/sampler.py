@@ -6,10 +6,10 @@ import errno
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from sandbox.errors import SandboxError
 from sandbox.kernel.group import Reader
+from sandbox.records.light import dataclass
 from sandbox.records.result import Overhead
 from sandbox.records.sample import ABSENT, COLUMNS, TIME, Kind, SampleSink
 from sandbox.sampling.clock import Clock, monotonic
@@ -22,7 +22,7 @@ _NEVER = sys.maxsize
 _NS_PER_USEC = 1_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Peak:
     """The largest value of a gauge that was sampled, and the CLOCK_MONOTONIC of its row."""
 

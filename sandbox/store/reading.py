@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.errors import StoreError
 from sandbox.records.codec import from_plain
+from sandbox.records.light import dataclass, replace
 from sandbox.records.result import SCHEMA, Event, Outcome, RunResult
 from sandbox.records.sample import Block
 from sandbox.store import names
@@ -38,7 +38,7 @@ _LOOK_SEC = 0.1  # a lock that is held for longer is a supervisor's, not a reade
 _LOST = "the supervisor was lost while the program ran: it was killed, or the machine went down"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredRun:
     """A run that was recorded."""
 
@@ -69,7 +69,7 @@ class StoredRun:
         return self.directory / OUTPUTS[0], self.directory / OUTPUTS[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunEntry:
     """One line of a list of runs."""
 
