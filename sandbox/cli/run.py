@@ -1,6 +1,6 @@
 """`sandbox run`: flags to a RunSpec, a RunResult to a table and an exit status."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: typer would evaluate each text four times, 5 ms.
 
 import sys
 from enum import StrEnum
