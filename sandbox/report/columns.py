@@ -8,7 +8,6 @@ padded, so a table's last column has no trailing spaces, unless the template end
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 
 MIN_WIDTH = 10
@@ -64,6 +63,8 @@ def display_width(text: str) -> int:
 
 
 def _character_width(character: str) -> int:
+    import unicodedata
+
     if unicodedata.category(character) in _ZERO_WIDTH:
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from sandbox.analysis.docker import human_duration, short_id
 from sandbox.errors import SpecError
@@ -129,6 +128,8 @@ def _ellipsis(text: str, width: int) -> str:
 
 
 def _created_at(shown: _Shown) -> str:
+    from datetime import UTC, datetime
+
     moment = datetime.fromtimestamp(shown.row.created_utc_ns // NS_PER_SEC, UTC)
     return moment.strftime("%Y-%m-%d %H:%M:%S +0000 UTC")
 

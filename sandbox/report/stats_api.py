@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from sandbox.analysis.docker import memory_limit
@@ -104,6 +103,8 @@ def api_object(row: StatsRow) -> dict[str, Any]:
 
 def rfc3339(utc_ns: int) -> str:
     """Return a time with nanoseconds as Go writes it: without zeros at its end."""
+    from datetime import UTC, datetime
+
     seconds, fraction = divmod(utc_ns, NS_PER_SEC)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     digits = f".{fraction:09d}".rstrip("0").rstrip(".")

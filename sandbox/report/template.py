@@ -6,20 +6,21 @@ docker's words and are SpecErrors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import SpecError
 from sandbox.report.columns import align
-from sandbox.report.gotemplate.evaluate import Execution
-from sandbox.report.gotemplate.functions import FUNCTIONS, HEADER_FUNCTIONS
-from sandbox.report.gotemplate.nodes import Action, Block, Field, Text
-from sandbox.report.gotemplate.parser import Parser
 from sandbox.report.gotemplate.values import Record, TemplateProblem, Value
+
+if TYPE_CHECKING:
+    from sandbox.report.gotemplate.nodes import Block
 
 TABLE = "table"
 JSON = "json"
 _JSON_TEMPLATE = "{{json .}}"
+_FIELD = re.compile(r"\{\{ *\.([A-Za-z]\w*) *\}\}", re.ASCII)
 _UNKNOWN_FIELD = "can't evaluate field"
 
 
@@ -33,14 +34,8 @@ class Template:
             SpecError: it is not a template; the text says where, in docker's words.
         """
         self.text = text
-        try:
-            self._block = Parser(text, FUNCTIONS).parse()
-        except TemplateProblem as problem:
-            raise SpecError(
-                f"template parsing error: {problem}",
-                hint="a field stands in braces: `{{.Name}}`; a quick form is `--format json`",
-            ) from None
-        self._parts = _plain_parts(self._block)
+        self._parts = _plain_parts(text)
+        self._block = None if self._parts is not None else _parse(text)
 
     def render(self, value: Value, *, missing_is_error: bool = False) -> str:
         """Return the text for one value; a key that a dict lacks is `<no value>`, or an error.
@@ -48,11 +43,15 @@ class Template:
         Raises:
             SpecError: the value lacks a field, or a function cannot work on what it was given.
         """
-        if self._parts is not None and isinstance(value, Record):
-            return self._fill(value, self._parts)
+        if isinstance(value, Record):
+            filled = _fill(self._parts, value)
+            if filled is not None:
+                return filled
+        from sandbox.report.gotemplate.evaluate import Execution
+
         execution = Execution(self.text, value, missing_is_error=missing_is_error)
         try:
-            return execution.run(self._block)
+            return execution.run(self._tree())
         except TemplateProblem as problem:
             raise SpecError(
                 f"template parsing error: {problem}", hint=_fields_hint(str(problem), value)
@@ -63,26 +62,23 @@ class Template:
 
         What cannot be done to headings ends the line there, as in docker; it is no error.
         """
-        execution = Execution(self.text, _header(headings), HEADER_FUNCTIONS)
+        record = _header(headings)
+        filled = _fill(self._parts, record)
+        if filled is not None:
+            return filled
+        from sandbox.report.gotemplate.evaluate import Execution
+        from sandbox.report.gotemplate.functions import HEADER_FUNCTIONS
+
+        execution = Execution(self.text, record, HEADER_FUNCTIONS)
         try:
-            return execution.run(self._block)
+            return execution.run(self._tree())
         except TemplateProblem:
             return "".join(execution.out)
 
-    def _fill(self, record: Record, parts: Iterable[str | Field]) -> str:
-        """Return what the commonest templates make, texts and fields, without a walk."""
-        out = []
-        for part in parts:
-            if isinstance(part, str):
-                out.append(part)
-                continue
-            getter = record.getters.get(part.path[0])
-            value = None if getter is None else getter(record.source)
-            if not isinstance(value, str):
-                self._parts = None
-                return self.render(record)
-            out.append(value)
-        return "".join(out)
+    def _tree(self) -> Block:
+        if self._block is None:
+            self._block = _parse(self.text)
+        return self._block
 
 
 class Format:
@@ -117,20 +113,41 @@ class Format:
         return align(self.template.render_header(headings) + "\n" + lines)
 
 
-def _plain_parts(block: Block) -> list[str | Field] | None:
-    """Return a template's texts and fields, or None if there is more to it."""
-    parts: list[str | Field] = []
-    for node in block.nodes:
-        if isinstance(node, Text):
-            parts.append(node.text)
-            continue
-        if not isinstance(node, Action) or node.pipeline.variables:
+def _parse(text: str) -> Block:
+    from sandbox.report.gotemplate.functions import FUNCTIONS
+    from sandbox.report.gotemplate.parser import Parser
+
+    try:
+        return Parser(text, FUNCTIONS).parse()
+    except TemplateProblem as problem:
+        raise SpecError(
+            f"template parsing error: {problem}",
+            hint="a field stands in braces: `{{.Name}}`; a quick form is `--format json`",
+        ) from None
+
+
+def _plain_parts(text: str) -> list[str] | None:
+    """Return texts and fields in turn, if there is nothing else: most templates are like that.
+
+    They need no parser, whose modules take time to load, and no walk for every row.
+    """
+    parts = _FIELD.split(text)
+    texts = parts[::2]
+    return None if any("{{" in text or text.endswith("{") for text in texts) else parts
+
+
+def _fill(parts: list[str] | None, record: Record) -> str | None:
+    """Return a plain template with its fields filled in, or None if that needs a real walk."""
+    if parts is None:
+        return None
+    out = list(parts)
+    for index in range(1, len(parts), 2):
+        getter = record.getters.get(parts[index])
+        value = None if getter is None else getter(record.source)
+        if not isinstance(value, str):
             return None
-        terms = [term for command in node.pipeline.commands for term in command.terms]
-        if len(terms) != 1 or not isinstance(terms[0], Field) or len(terms[0].path) != 1:
-            return None
-        parts.append(terms[0])
-    return parts
+        out[index] = value
+    return "".join(out)
 
 
 def _header(headings: Mapping[str, str]) -> Record:

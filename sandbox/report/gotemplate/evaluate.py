@@ -23,8 +23,8 @@ from sandbox.report.gotemplate.values import (
     type_name,
 )
 
-_MOST_STEPS = 1_000_000
-"""Statements in one execution; only an endless loop over a number comes to it."""
+_MOST_STEPS = 100_000
+"""Statements for one row; only a loop over a large number comes to it."""
 _LARGEST_INT = (1 << 63) - 1
 
 
@@ -97,9 +97,7 @@ class Execution:
     def _walk(self, dot: Value, block: nodes.Block) -> None:
         for node in block.nodes:
             self._node = node
-            self._steps += 1
-            if self._steps > _MOST_STEPS:
-                raise self._problem(f"the template does not end within {_MOST_STEPS} steps")
+            self._step()
             if isinstance(node, nodes.Text):
                 self.out.append(node.text)
             elif isinstance(node, nodes.Action):
@@ -112,6 +110,11 @@ class Execution:
                 self._range(dot, node)
             else:
                 self._choose(dot, node)
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise self._problem(f"the template does not end within {_MOST_STEPS} steps")
 
     def _choose(self, dot: Value, node: nodes.Branch) -> None:
         known = len(self._variables)
@@ -154,7 +157,7 @@ class Execution:
             if names > 1:
                 raise self._problem(f"can't use {value} to iterate over more than one variable")
             for number in range(value):
-                self._steps += 1
+                self._step()
                 yield number, number
         else:
             raise self._problem(f"range can't iterate over {show(value)}")
