@@ -20,7 +20,7 @@ MIN_INTERVAL_NS = 1_000_000
 DEFAULT_INTERVAL_NS = 10_000_000
 DEFAULT_PIDS = 4096
 
-_ULIMIT = re.compile(r"-1|\d{1,18}|unlimited", re.ASCII)
+_ULIMIT = r"(?a)-1|\d{1,18}|unlimited"
 ULIMIT_NAMES = (
     "core",
     "cpu",
@@ -71,7 +71,7 @@ class Ulimit:
         name, equals, values = text.partition("=")
         soft, colon, hard = values.partition(":")
         parts = (soft, hard if colon else soft)
-        if not equals or not all(_ULIMIT.fullmatch(part) for part in parts):
+        if not equals or not all(re.fullmatch(_ULIMIT, part) for part in parts):
             raise SpecError(
                 f"`{text}` is not a ulimit", hint="write `name=soft` or `name=soft:hard`"
             )

@@ -14,16 +14,12 @@ UNLIMITED = (1 << 63) - 1
 NS_PER_SEC = 1_000_000_000
 USEC_PER_SEC = 1_000_000
 
-# re.ASCII: `\d` alone would take the digits of every script.
-_SIZE = re.compile(
-    r"(?P<number>\d+(?:\.\d+)?) ?(?:(?P<unit>[kmgtp])(?:i?b)?|b)?", re.IGNORECASE | re.ASCII
-)
+# `(?a)`: `\d` alone would take the digits of every script. Compiled when they are first used:
+# together that takes a millisecond, which a command without such values need not pay.
+_SIZE = r"(?ai)(?P<number>\d+(?:\.\d+)?) ?(?:(?P<unit>[kmgtp])(?:i?b)?|b)?"
 _SIZE_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
-_DURATION = re.compile(
-    r"(?P<whole>\d{1,19})(?:\.(?P<fraction>\d+))?(?P<unit>ns|us|ms|s|m|h|d)?", re.ASCII
-)
-_CPUS = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
-_CPU_RANGE = re.compile(r"\s*(\d{1,5})(?:-(\d{1,5}))?\s*", re.ASCII)
+_DURATION = r"(?a)(?P<whole>\d{1,19})(?:\.(?P<fraction>\d+))?(?P<unit>ns|us|ms|s|m|h|d)?"
+_CPUS = r"(?ai)[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?"
 _DURATION_NS = {
     "ns": 1,
     "us": 1_000,
@@ -34,6 +30,7 @@ _DURATION_NS = {
     "d": 86_400 * NS_PER_SEC,
 }
 _LARGEST_CPU = 1 << 13  # the kernel's NR_CPUS limit
+_CPU_DIGITS = 5
 
 
 def parse_size(text: str) -> int:
@@ -42,7 +39,7 @@ def parse_size(text: str) -> int:
     Raises:
         SpecError: the text is not a size.
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip())
     if match is None:
         raise SpecError(
             f"`{text}` is not a size",
@@ -84,7 +81,7 @@ def parse_duration(text: str) -> int:
     """
     stripped = text.strip().lower()
     total_ns, position = 0, 0
-    for match in _DURATION.finditer(stripped):
+    for match in re.finditer(_DURATION, stripped):
         if match.start() != position or (match["unit"] is None and match.end() != len(stripped)):
             break
         factor = _DURATION_NS[match["unit"] or "s"]
@@ -126,7 +123,7 @@ def parse_cpus(text: str) -> float:
         SpecError: the text is not a finite number.
     """
     stripped = text.strip()
-    cpus = float(stripped) if _CPUS.fullmatch(stripped) else math.nan
+    cpus = float(stripped) if re.fullmatch(_CPUS, stripped) else math.nan
     if not math.isfinite(cpus):
         raise SpecError(
             f"`{text}` is not a number of CPUs", hint="write a number such as `2` or `0.5`"
@@ -144,15 +141,20 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     """
     cpus: set[int] = set()
     for part in filter(None, text.strip().split(",")):
-        match = _CPU_RANGE.fullmatch(part)
-        first = int(match[1]) if match else 0
-        last = int(match[2] or match[1]) if match else -1
-        if last < first or last > _LARGEST_CPU:
+        first_text, dash, last_text = part.strip().partition("-")
+        first, last = _parse_cpu(first_text), _parse_cpu(last_text if dash else first_text)
+        if first is None or last is None or last < first:
             raise SpecError(
                 f"`{text}` is not a list of CPUs", hint="write numbers and ranges, such as `0-3,6`"
             )
         cpus.update(range(first, last + 1))
     return tuple(sorted(cpus))
+
+
+def _parse_cpu(text: str) -> int | None:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _CPU_DIGITS):
+        return None
+    return cpu if (cpu := int(text)) <= _LARGEST_CPU else None
 
 
 def format_cpu_list(cpus: Iterable[int]) -> str:

@@ -21,8 +21,7 @@ T = TypeVar("T")
 # v1 writes "unlimited" as the largest multiple of a page, which differs with the page size.
 _UNLIMITED_FROM = 1 << 62
 _SHOWN_CHARACTERS = 60
-_DEVICE = re.compile(rb"\d+:\d+")
-_OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
+_OCTAL = rb"\\([0-3][0-7]{2})"
 _MOUNT_FIELDS_MIN = 6
 _NAMED_HIERARCHY = "name="
 
@@ -115,7 +114,7 @@ def parse_io_stat(data: bytes | str) -> dict[str, dict[str, int]]:
     for line in to_bytes(data).splitlines():
         values: dict[str, int] | None = None
         for word in line.split():
-            if _DEVICE.fullmatch(word):
+            if _is_device(word):
                 values = devices.setdefault(word.decode("ascii"), {})
                 continue
             key, equals, value = word.partition(b"=")
@@ -124,6 +123,12 @@ def parse_io_stat(data: bytes | str) -> dict[str, dict[str, int]]:
             if value.isdigit():
                 values[key.decode("ascii")] = int(value)
     return devices
+
+
+def _is_device(word: bytes) -> bool:
+    """Tell `8:0`."""
+    major, colon, minor = word.partition(b":")
+    return bool(colon) and major.isdigit() and minor.isdigit()
 
 
 @grammar("a blkio file")
@@ -140,7 +145,7 @@ def parse_blkio(data: bytes | str) -> dict[str, dict[str, int]]:
             to_number(rest[0])
             continue
         operation, value = rest
-        if not _DEVICE.fullmatch(head):
+        if not _is_device(head):
             raise ValueError(line)
         values = devices.setdefault(head.decode("ascii"), {})
         values[operation.decode("ascii")] = to_number(value)
@@ -267,5 +272,6 @@ def _is_controller(option: str) -> bool:
 
 def _unescape(field: bytes) -> str:
     """Undo the kernel's octal escapes of blanks, tabs, line feeds and backslashes."""
-    plain = _OCTAL.sub(lambda match: bytes([int(match[1], 8)]), field)
-    return plain.decode("utf-8", "surrogateescape")
+    if b"\\" in field:
+        field = re.sub(_OCTAL, lambda match: bytes([int(match[1], 8)]), field)
+    return field.decode("utf-8", "surrogateescape")

@@ -6,16 +6,11 @@ that a kernel leaves out is None or missing, never 0.
 
 from __future__ import annotations
 
-import re
-
 from sandbox.kernel.parse import grammar, to_bytes, to_number
 from sandbox.records.light import dataclass
 
 _KIB = 1024
-_MEMINFO = re.compile(rb"([^:\s]+):\s*(\d+)(?: (kB))?\s*")
-_CPU_LINE = re.compile(rb"cpu\d+ ")
 _PID_STAT_FIELDS_MIN = 22  # behind the name, up to the resident set
-_LOADAVG = re.compile(rb"(\d+\.\d+) (\d+\.\d+) (\d+\.\d+) (\d+)/(\d+) \d+\s*")
 
 # Boards write numbers instead of a name; these are the cores that they and the clouds use.
 _ARM_CORES = {
@@ -85,7 +80,7 @@ def parse_stat(data: bytes | str) -> CpuTicks:
         irq=irq,
         softirq=softirq,
         steal=ticks[7] if len(ticks) > 7 else None,  # noqa: PLR2004 - the eighth field
-        cpus=sum(1 for line in lines[1:] if _CPU_LINE.match(line)),
+        cpus=sum(1 for line in lines[1:] if line[:3] == b"cpu" and line[3:4].isdigit()),
     )
 
 
@@ -94,10 +89,11 @@ def parse_meminfo(data: bytes | str) -> dict[str, int]:
     """Return the values of `/proc/meminfo` in bytes, those without a unit as they are."""
     values = {}
     for line in to_bytes(data).splitlines():
-        match = _MEMINFO.fullmatch(line)
-        if match is None:
+        key, _, rest = line.partition(b":")
+        number, *unit = rest.split()
+        if key.split() != [key] or unit not in ([], [b"kB"]):
             raise ValueError(line)
-        values[match[1].decode("ascii")] = int(match[2]) * (_KIB if match[3] else 1)
+        values[key.decode("ascii")] = to_number(number) * (_KIB if unit else 1)
     return values
 
 
@@ -207,16 +203,22 @@ class LoadAverage:
 @grammar("/proc/loadavg")
 def parse_loadavg(data: bytes | str) -> LoadAverage:
     """Return the host's load."""
-    match = _LOADAVG.fullmatch(to_bytes(data))
-    if match is None:
-        raise ValueError(data)
+    one, five, fifteen, tasks, newest = to_bytes(data).split()
+    running, _, all_tasks = tasks.partition(b"/")
+    to_number(newest)
     return LoadAverage(
-        one=float(match[1]),
-        five=float(match[2]),
-        fifteen=float(match[3]),
-        running=int(match[4]),
-        tasks=int(match[5]),
+        one=_to_fraction(one),
+        five=_to_fraction(five),
+        fifteen=_to_fraction(fifteen),
+        running=to_number(running),
+        tasks=to_number(all_tasks),
     )
+
+
+def _to_fraction(word: bytes) -> float:
+    whole, _, rest = word.partition(b".")
+    to_number(whole + rest)  # float() alone would take signs, exponents and `nan`
+    return float(word)
 
 
 @grammar("/proc/PID/status")

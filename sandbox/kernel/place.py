@@ -33,7 +33,7 @@ V1_USED = ("cpu", "cpuacct", "memory", "pids", "cpuset", "blkio", "freezer")
 
 GROUP_PREFIX = "run-"
 INNER_GROUP = "main"
-_RUN_GROUP = re.compile(rf"{GROUP_PREFIX}[A-Za-z0-9._-]+")
+_RUN_GROUP = rf"{GROUP_PREFIX}[A-Za-z0-9._-]+"
 _NEXT_TO_NOTHING = "no controller can be enabled"
 
 
@@ -196,7 +196,7 @@ def _v1_name(controller: str) -> str:
 
 def _outer_run(own: Path) -> Path | None:
     """Return the outer run's group if we are in its inner one, `run-<id>/main`."""
-    if own.name == INNER_GROUP and _RUN_GROUP.fullmatch(own.parent.name):
+    if own.name == INNER_GROUP and re.fullmatch(_RUN_GROUP, own.parent.name):
         return own.parent
     return None
 
@@ -206,7 +206,7 @@ def _upwards(directory: Path, top: Path) -> tuple[Path, ...]:
     chain: list[Path] = []
     for step in reversed(v2.path_down(top, directory)):
         chain.append(step)
-        if _RUN_GROUP.fullmatch(step.name):
+        if re.fullmatch(_RUN_GROUP, step.name):
             break  # never leave a sandbox
     return tuple(chain)
 

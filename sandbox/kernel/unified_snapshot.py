@@ -15,7 +15,7 @@ from sandbox.records.light import dataclass, field
 from sandbox.records.result import Pressure
 
 IO_COLUMNS = ("io_read_bytes", "io_write_bytes", "io_read_ops", "io_write_ops")
-_IO_LINE = re.compile(rb"(?m)^(\d+:\d+) rbytes=(\d+) wbytes=(\d+) rios=(\d+) wios=(\d+)\b")
+_IO_LINE = rb"(?m)^(\d+:\d+) rbytes=(\d+) wbytes=(\d+) rios=(\d+) wios=(\d+)\b"
 _IO_KEYS = ("rbytes", "wbytes", "rios", "wios")
 CPU_COLUMNS = {
     "cpu_user_usec": "user_usec",
@@ -47,7 +47,7 @@ class Disks:
         Raises:
             KernelError: `data` is not an `io.stat`.
         """
-        found = _IO_LINE.findall(data)
+        found = re.findall(_IO_LINE, data)
         if len(found) != data.count(b"\n"):  # a form that only the whole grammar knows
             return sum_io(self.counted(parse_io_stat(data)))
         sums = [0, 0, 0, 0]

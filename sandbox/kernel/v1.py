@@ -51,7 +51,7 @@ _IO_LIMIT = "blkio.throttle.read_bps_device"
 
 _MOST_PIDS = 1 << 22  # the kernel's PID_MAX_LIMIT; it refuses a larger number
 _NS_PER_USEC = 1_000
-_READ_AND_WRITE = re.compile(rb"(?m)^(\d+:\d+) Read (\d+)\n\1 Write (\d+)$")
+_READ_AND_WRITE = rb"(?m)^(\d+:\d+) Read (\d+)\n\1 Write (\d+)$"
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def parse_reads_and_writes(data: bytes | str) -> dict[str, tuple[int, int]]:
         KernelError: it is no such file.
     """
     text = to_bytes(data)
-    found = _READ_AND_WRITE.findall(text)
+    found = re.findall(_READ_AND_WRITE, text)
     if found and len(found) == text.count(b" Read "):  # as every kernel writes it
         return {device.decode("ascii"): (int(read), int(write)) for device, read, write in found}
     return {

@@ -11,8 +11,8 @@ from sandbox.store.home import open_child
 from sandbox.store.locks import held, is_held
 from sandbox.store.targets import MODE, NEW_FILE, write_all
 
-_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}")
-_ID = re.compile(r"[0-9a-f]{12}")
+_NAME = r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}"
+_ID = r"[0-9a-f]{12}"
 _ID_BYTES = 6
 
 _QUALITIES = (
@@ -43,12 +43,12 @@ def new_run_id() -> str:
 
 def is_run_id(text: str) -> bool:
     """Return whether `text` can be a run's id."""
-    return _ID.fullmatch(text) is not None
+    return re.fullmatch(_ID, text) is not None
 
 
 def is_name(text: str) -> bool:
     """Return whether `text` can be a run's name."""
-    return _NAME.fullmatch(text) is not None
+    return re.fullmatch(_NAME, text) is not None
 
 
 def new_name() -> str:
