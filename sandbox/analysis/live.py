@@ -5,9 +5,8 @@ Docker's own formulas are in `docker`; these go by the wall clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sandbox.analysis.docker import wall_cpu_percent
+from sandbox.records.light import dataclass
 from sandbox.records.result import Pressure
 from sandbox.records.stats import StatsReading, StatsRow
 from sandbox.units import NS_PER_SEC
@@ -15,7 +14,7 @@ from sandbox.units import NS_PER_SEC
 _NS_PER_USEC = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LiveUsage:
     """What a group did between two readings; None is what cannot be told."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from sandbox.records.light import dataclass, field
 from sandbox.records.stats import State
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PsRow:
     """One sandbox, as far as a list tells it."""
 

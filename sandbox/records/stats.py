@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from sandbox.records.light import dataclass, field
 from sandbox.records.result import DeviceIo, Pressure
 
 
@@ -19,7 +19,7 @@ class State(StrEnum):
     """Its supervisor has gone without recording the end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkIo:
     """One network interface inside the sandbox, counted since it was made."""
 
@@ -34,7 +34,7 @@ class NetworkIo:
     tx_dropped: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StatsReading:
     """Every counter of one group at one instant; None is what this host cannot tell.
 
@@ -75,7 +75,7 @@ class StatsReading:
     io_pressure: Pressure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StatsRow:
     """One sandbox, or any other group, and what was read of it."""
 

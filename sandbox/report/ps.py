@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sandbox.analysis.docker import human_duration, short_id
 from sandbox.errors import SpecError
+from sandbox.records.light import dataclass
 from sandbox.records.ps import PsRow
 from sandbox.records.stats import State
 from sandbox.report.columns import display_width
 from sandbox.report.gotemplate.quoting import quote
 from sandbox.report.gotemplate.values import Record, Value
+from sandbox.report.style import printable
 from sandbox.report.template import Format
 from sandbox.units import NS_PER_SEC, format_size
 
@@ -135,11 +136,11 @@ def _created_at(shown: _Shown) -> str:
 
 
 def _labels(shown: _Shown) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted(shown.row.labels.items()))
+    return printable(",".join(f"{key}={value}" for key, value in sorted(shown.row.labels.items())))
 
 
 def _label(shown: _Shown, key: str) -> Value:
-    return shown.row.labels.get(key, "")
+    return printable(shown.row.labels.get(key, ""))
 
 
 def _number(value: int | None) -> str:
@@ -153,7 +154,7 @@ _GETTERS: Mapping[str, Callable[[_Shown], Value]] = {
     "ID": _id,
     "Labels": _labels,
     "Limits": lambda shown: limits_text(shown.row),
-    "Names": lambda shown: shown.row.name,
+    "Names": lambda shown: printable(shown.row.name),
     "Owner": lambda shown: shown.row.owner or _UNKNOWN,
     "PIDs": lambda shown: _number(shown.row.pids),
     "RunningFor": lambda shown: (

@@ -25,7 +25,8 @@ from sandbox.analysis.docker import (
 )
 from sandbox.analysis.live import LiveUsage, growth, live_usage
 from sandbox.records.stats import State, StatsReading, StatsRow
-from sandbox.report.gotemplate.values import Record, Value
+from sandbox.report.gotemplate.values import Record
+from sandbox.report.style import printable
 from sandbox.report.template import Format
 
 DOCKER_TABLE = (
@@ -97,7 +98,7 @@ def stats_record(row: StatsRow, *, truncate: bool = True, wide: bool = False) ->
     return Record(
         type_name="stats",
         getters=_SHORT_GETTERS if truncate else _GETTERS,
-        source=row,
+        source=_Source(row),
         json_names=names,
     )
 
@@ -125,13 +126,34 @@ def docker_memory(row: StatsRow) -> tuple[int, int] | None:
     return used, memory_limit(row.memory_limit_bytes, row.host_memory_bytes)
 
 
-def _reading(absent: str, zero: str) -> Callable[[Callable[[StatsRow], str]], _Getter]:
+class _Source:
+    """What the columns of one row are made from: the row, and its rates once they are asked for."""
+
+    def __init__(self, row: StatsRow) -> None:
+        self.row = row
+        self._usage: LiveUsage | None = None
+        self._is_known = False
+
+    def usage(self) -> LiveUsage | None:
+        if not self._is_known:
+            self._usage, self._is_known = live_usage(self.row), True
+        return self._usage
+
+
+_Getter = Callable[[_Source], str]
+_PAIR = f"{UNAVAILABLE} / {UNAVAILABLE}"
+
+
+def _reading(
+    absent: str, zero: str
+) -> Callable[[Callable[[StatsRow, StatsReading], str]], _Getter]:
     """Let a column show what it does for rows without a reading: nothing known, or the end."""
 
-    def decorate(column: Callable[[StatsRow], str]) -> _Getter:
-        def getter(row: StatsRow) -> str:
+    def decorate(column: Callable[[StatsRow, StatsReading], str]) -> _Getter:
+        def getter(source: _Source) -> str:
+            row = source.row
             if row.now is not None:
-                return column(row)
+                return column(row, row.now)
             return zero if row.state in _ENDED else absent
 
         return getter
@@ -139,115 +161,116 @@ def _reading(absent: str, zero: str) -> Callable[[Callable[[StatsRow], str]], _G
     return decorate
 
 
-_Getter = Callable[[StatsRow], Value]
-_PAIR = f"{UNAVAILABLE} / {UNAVAILABLE}"
+def _id(source: _Source) -> str:
+    return source.row.id
 
 
-def _id(row: StatsRow) -> str:
-    return row.id
+def _short_id(source: _Source) -> str:
+    return short_id(source.row.id)
 
 
-def _short_id(row: StatsRow) -> str:
-    return short_id(row.id)
+def _container(source: _Source) -> str:
+    return source.row.asked
 
 
-def _container(row: StatsRow) -> str:
-    return row.asked
-
-
-def _name(row: StatsRow) -> str:
-    return row.name.removeprefix("/") or UNAVAILABLE
+def _name(source: _Source) -> str:
+    return printable(source.row.name.removeprefix("/")) or UNAVAILABLE
 
 
 @_reading(UNAVAILABLE, "0.00%")
-def _cpu(row: StatsRow) -> str:
+def _cpu(row: StatsRow, _: StatsReading) -> str:
     return format_percent(docker_cpu(row))
 
 
 @_reading(_PAIR, "0B / 0B")
-def _memory(row: StatsRow) -> str:
+def _memory(row: StatsRow, _: StatsReading) -> str:
     return format_memory(*(docker_memory(row) or (None, None)))
 
 
 @_reading(UNAVAILABLE, "0.00%")
-def _memory_percent(row: StatsRow) -> str:
+def _memory_percent(row: StatsRow, _: StatsReading) -> str:
     memory = docker_memory(row)
     return format_percent(None if memory is None else mem_percent(*memory))
 
 
 @_reading(UNAVAILABLE, "0B / 0B")
-def _network(row: StatsRow) -> str:
-    interfaces = _now(row).network
-    if interfaces is None:
+def _network(_: StatsRow, now: StatsReading) -> str:
+    if now.network is None:
         return UNAVAILABLE
     return format_io(
-        sum(interface.rx_bytes for interface in interfaces),
-        sum(interface.tx_bytes for interface in interfaces),
+        sum(interface.rx_bytes for interface in now.network),
+        sum(interface.tx_bytes for interface in now.network),
     )
 
 
 @_reading(UNAVAILABLE, "0B / 0B")
-def _block(row: StatsRow) -> str:
-    devices = _now(row).io
-    return UNAVAILABLE if devices is None else format_io(*io_sum(devices))
+def _block(_: StatsRow, now: StatsReading) -> str:
+    return UNAVAILABLE if now.io is None else format_io(*io_sum(now.io))
 
 
 @_reading(UNAVAILABLE, "0")
-def _pids(row: StatsRow) -> str:
-    return _count(_now(row).pids)
-
-
-def _now(row: StatsRow) -> StatsReading:
-    """Return the reading of a row that has one."""
-    return row.now or StatsReading(time_ns=0, utc_ns=0)
+def _pids(_: StatsRow, now: StatsReading) -> str:
+    return _count(now.pids)
 
 
 # --- our columns ----------------------------------------------------------------------------------
 
 
+def _live(absent: str, zero: str) -> Callable[[Callable[[LiveUsage], str]], _Getter]:
+    """Let a column of rates show what it does before the second reading, and after the end."""
+
+    def decorate(column: Callable[[LiveUsage], str]) -> _Getter:
+        def getter(source: _Source) -> str:
+            if source.row.now is None and source.row.state in _ENDED:
+                return zero
+            usage = source.usage()
+            return absent if usage is None else column(usage)
+
+        return getter
+
+    return decorate
+
+
 def _live_percent(name: str) -> _Getter:
-    @_reading(UNAVAILABLE, "0.00%")
-    def column(row: StatsRow) -> str:
-        usage = live_usage(row)
-        return format_percent(None if usage is None else getattr(usage, name))
+    @_live(UNAVAILABLE, "0.00%")
+    def column(usage: LiveUsage) -> str:
+        return format_percent(getattr(usage, name))
 
     return column
 
 
-@_reading(UNAVAILABLE, UNAVAILABLE)
-def _peak(row: StatsRow) -> str:
-    return _size(_now(row).memory_peak_bytes)
-
-
-@_reading(UNAVAILABLE, "0B")
-def _swap(row: StatsRow) -> str:
-    return _size(_now(row).swap_bytes)
-
-
-@_reading(UNAVAILABLE, "0B/s / 0B/s")
-def _block_rate(row: StatsRow) -> str:
-    usage = live_usage(row)
-    if usage is None or usage.read_bytes_per_sec is None or usage.write_bytes_per_sec is None:
-        return UNAVAILABLE
+@_live(_PAIR, "0B/s / 0B/s")
+def _block_rate(usage: LiveUsage) -> str:
+    if usage.read_bytes_per_sec is None or usage.write_bytes_per_sec is None:
+        return _PAIR
     read, write = usage.read_bytes_per_sec, usage.write_bytes_per_sec
     return f"{format_decimal(read)}/s / {format_decimal(write)}/s"
 
 
-@_reading(UNAVAILABLE, "0 / 0")
-def _iops(row: StatsRow) -> str:
-    usage: LiveUsage | None = live_usage(row)
-    if usage is None or usage.read_ops_per_sec is None or usage.write_ops_per_sec is None:
-        return UNAVAILABLE
+@_live(_PAIR, "0 / 0")
+def _iops(usage: LiveUsage) -> str:
+    if usage.read_ops_per_sec is None or usage.write_ops_per_sec is None:
+        return _PAIR
     return f"{usage.read_ops_per_sec:.0f} / {usage.write_ops_per_sec:.0f}"
 
 
+@_reading(UNAVAILABLE, UNAVAILABLE)
+def _peak(_: StatsRow, now: StatsReading) -> str:
+    return _size(now.memory_peak_bytes)
+
+
+@_reading(UNAVAILABLE, "0B")
+def _swap(_: StatsRow, now: StatsReading) -> str:
+    return _size(now.swap_bytes)
+
+
 @_reading(UNAVAILABLE, "0")
-def _processes(row: StatsRow) -> str:
-    return _count(_now(row).processes)
+def _processes(_: StatsRow, now: StatsReading) -> str:
+    return _count(now.processes)
 
 
-def _state(row: StatsRow) -> str:
-    return row.state.value
+def _state(source: _Source) -> str:
+    return source.row.state.value
 
 
 def _size(size_bytes: int | None) -> str:

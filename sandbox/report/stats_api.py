@@ -29,6 +29,29 @@ _BLKIO_KEYS = (
     "io_time_recursive",
     "sectors_recursive",
 )
+_V1_OWN_KEYS = (
+    "active_anon",
+    "active_file",
+    "cache",
+    "dirty",
+    "inactive_anon",
+    "inactive_file",
+    "mapped_file",
+    "pgfault",
+    "pgmajfault",
+    "pgpgin",
+    "pgpgout",
+    "rss",
+    "rss_huge",
+    "unevictable",
+    "writeback",
+)
+_V1_MEMORY_KEYS = (
+    *_V1_OWN_KEYS,
+    "hierarchical_memory_limit",
+    "hierarchical_memsw_limit",
+    *(f"total_{key}" for key in _V1_OWN_KEYS),
+)
 _V2_MEMORY_KEYS = (
     "active_anon",
     "active_file",
@@ -156,23 +179,25 @@ def _memory(row: StatsRow) -> dict[str, Any]:
     now = row.now
     if now is None:
         return {}
-    stat = now.memory_stat or {}
-    if row.cgroup_version == _V2:
-        stat = {key: stat[key] for key in _V2_MEMORY_KEYS if key in stat}
-        peak = None  # docker fills it on v1 alone
-    else:
-        peak = now.memory_peak_bytes
+    v2 = row.cgroup_version == _V2
+    known_keys = _V2_MEMORY_KEYS if v2 else _V1_MEMORY_KEYS
+    stat = {key: value for key, value in (now.memory_stat or {}).items() if key in known_keys}
     limit = memory_limit(row.memory_limit_bytes, row.host_memory_bytes)
     known = _known(
-        usage=now.memory_usage_bytes, max_usage=peak, failcnt=now.memory_failures, limit=limit
+        usage=now.memory_usage_bytes,
+        max_usage=None if v2 else now.memory_peak_bytes,  # docker fills it on v1 alone
+        failcnt=now.memory_failures or None,  # docker leaves out a 0
+        limit=limit,
     )
     return {**known, "stats": stat}
 
 
 def _blkio(row: StatsRow) -> dict[str, Any]:
     v2 = row.cgroup_version == _V2
+    if row.now is None:
+        return dict.fromkeys(_BLKIO_KEYS)
     answer: dict[str, Any] = dict.fromkeys(_BLKIO_KEYS, None if v2 else [])
-    if row.now is None or row.now.io is None:
+    if not row.now.io:
         return answer
     names = ("read", "write") if v2 else ("Read", "Write")
     answer["io_service_bytes_recursive"] = [

@@ -90,7 +90,8 @@ class Format:
         Raises:
             SpecError: it is not a template.
         """
-        text = text or TABLE
+        # An argument may hold bytes that are no text; printing them again would fail.
+        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") or TABLE
         self.is_table = text.startswith(TABLE)
         self.is_json = text == JSON
         if text == TABLE:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
+
+from sandbox.records.light import dataclass, field
 
 
 class TemplateProblem(Exception):  # noqa: N818 - internal; users see a SpecError with its text
@@ -24,7 +25,7 @@ NO_VALUE: Final = _Absent.NO_VALUE
 """What a missing key gives. It differs from nil: nil's fields cannot be asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """A value with named fields, each computed from `source` only when a template asks for it."""
 

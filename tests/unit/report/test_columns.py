@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.report.columns import MIN_WIDTH, PADDING, align, display_width, table
@@ -60,6 +60,7 @@ def test_wide_characters_count_twice_and_marks_not_at_all(text: str, width: int)
     assert display_width(text) == width
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(CELL, min_size=1, max_size=5), max_size=8))
 def test_no_text_is_lost_and_only_spaces_are_added(rows: list[list[str]]) -> None:
     lines = table(rows).split("\n")
@@ -70,6 +71,7 @@ def test_no_text_is_lost_and_only_spaces_are_added(rows: list[list[str]]) -> Non
         assert line.endswith(cells[-1])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(CELL, CELL, CELL), min_size=1, max_size=8))
 def test_the_cells_of_a_column_start_at_the_same_place(rows: list[tuple[str, str, str]]) -> None:
     first = max(MIN_WIDTH, max(display_width(row[0]) for row in rows) + PADDING)
@@ -80,6 +82,7 @@ def test_the_cells_of_a_column_start_at_the_same_place(rows: list[tuple[str, str
         assert line == padded + " " * (first + second - display_width(padded)) + row[2]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_can_be_aligned(text: str) -> None:
     aligned = align(text)

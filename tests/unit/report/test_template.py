@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import SpecError
@@ -207,6 +207,10 @@ def test_a_template_is_one_text_a_line_and_knows_tab_and_newline() -> None:
     assert formatted(r" {{.Name}}\t{{.ID}}\n ") == "web\t1\n\n<b>\t0123456789ab\n\n"
 
 
+def test_bytes_that_are_no_text_in_the_format_are_shown_as_such() -> None:
+    assert formatted("\udcff{{.ID}}") == "\ufffd1\n\ufffd0123456789ab\n"
+
+
 def test_an_empty_table_still_has_headings_and_nothing_else_does() -> None:
     assert Format("table {{.ID}}", default_table="").render([], HEADINGS) == "CONTAINER ID\n"
     assert Format("json", default_table="").render([], HEADINGS) == ""
@@ -246,6 +250,7 @@ PIECES = [
 TEMPLATES = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(max_size=80), TEMPLATES, TEMPLATES.map("{{{{{}}}}}".format)))
 @example("{{" * 3000)
 @example("{{range 1000000}}{{range 1000000}}{{end}}{{end}}")
@@ -263,6 +268,7 @@ def test_any_text_is_a_template_or_a_spec_error(text: str) -> None:
     assert isinstance(out, str)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60), st.lists(st.sampled_from([1, -3, 2.5, "a<é", True, None]), max_size=3))
 def test_printf_takes_any_format_and_any_values(text: str, values: list[Any]) -> None:
     from sandbox.report.gotemplate.printing import sprintf
@@ -270,6 +276,7 @@ def test_printf_takes_any_format_and_any_values(text: str, values: list[Any]) ->
     assert isinstance(sprintf(text, values), str)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_a_quoted_string_means_the_text_again(text: str) -> None:
     plain = text.encode("utf-8", "replace").decode()
@@ -277,12 +284,14 @@ def test_a_quoted_string_means_the_text_again(text: str) -> None:
     assert rendered("{{" + quote(plain) + "}}") == plain
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False, min_value=0))
 def test_the_shortest_digits_mean_the_same_float(value: float) -> None:
     assert float(shortest(value)) == value
     assert float(marshal(value)) == value
 
 
+@settings(deadline=None)
 @given(st.text(), st.text())
 def test_plain_fields_are_filled_as_the_parser_would(name: str, text: str) -> None:
     """Templates of fields alone are filled without a parser; a comment sends them through it."""
