@@ -67,9 +67,9 @@ def test_anonymous_memory_is_told_from_page_cache(
     totals_of: Callable[..., Any], load: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     file = tmp_path / "file"
-    source = f"open({str(file)!r}, 'wb').write(bytes(48 << 20)); import time; time.sleep(0.3)"
+    source = f"open({str(file)!r}, 'wb').write(bytes(48 << 20)); import time; time.sleep(1)"
     cached, _ = totals_of("--memory", "1g", "--", "python3", "-I", "-S", "-c", source)
-    touched, _ = totals_of("--memory", "1g", "--", *load("touch", 48, 0.3))
+    touched, _ = totals_of("--memory", "1g", "--", *load("touch", 48, 1))
 
     assert touched["summary"]["memory_need_bytes"] >= 48 * MIB
     assert touched["summary"]["memory_split"]["anon_bytes"] >= 48 * MIB
