@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import struct
@@ -27,6 +28,8 @@ PR_SET_CHILD_SUBREAPER = 36
 # The numbers of system calls are the same on every architecture since 2019 (424 and up).
 _SYS_CLONE3 = 435
 _SYS_CLOSE_RANGE = 436
+_SYS_LANDLOCK_CREATE_RULESET = 444
+_LANDLOCK_VERSION = 1
 _CLONE_PIDFD = 0x1000
 _CLONE_INTO_CGROUP = 0x2_0000_0000
 _CLOSE_RANGE_CLOEXEC = 4
@@ -189,6 +192,21 @@ def close_on_exec_from(first_fd: int) -> None:
             ctypes.c_uint(_CLOSE_RANGE_CLOEXEC),
         )
     )
+
+
+def has_clone3() -> bool:
+    """Return whether clone3 can be called: the kernel has it, and no filter forbids it.
+
+    Nothing is cloned: the call is refused for arguments of no size, if it gets that far.
+    """
+    result = _libc.syscall(ctypes.c_long(_SYS_CLONE3), None, ctypes.c_size_t(0))
+    return result < 0 and ctypes.get_errno() == errno.EINVAL
+
+
+def landlock_abi() -> int:
+    """Return the version of the kernel's Landlock; 0 where it is absent, off or forbidden."""
+    call, version = ctypes.c_long(_SYS_LANDLOCK_CREATE_RULESET), ctypes.c_uint(_LANDLOCK_VERSION)
+    return max(0, int(_libc.syscall(call, None, ctypes.c_size_t(0), version)))
 
 
 class Image:

@@ -14,3 +14,5 @@ class Roots:
     cgroup: Path = Path("/sys/fs/cgroup")
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
+    top: Path = Path("/")
+    """Where everything else is: `run`, `etc`, `usr`, `var`."""
