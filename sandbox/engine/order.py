@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.engine.capture import Capturing
 from sandbox.engine.limits import supervised_limits
@@ -23,7 +23,7 @@ from sandbox.kernel.libc import SignalInfo
 from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.signals import SignalState
-from sandbox.records.codec import to_plain
+from sandbox.records.codec import fields_of
 from sandbox.records.light import dataclass, field, replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.observed import Observed
@@ -35,6 +35,9 @@ from sandbox.sampling.sampler import Sampler
 from sandbox.spec import RunSpec
 from sandbox.store.directory import new_run_id, open_directory
 from sandbox.store.home import find_home
+
+if TYPE_CHECKING:
+    from sandbox.kernel.scope import Scope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +121,7 @@ class _Run:
 
     def make_group(self) -> None:
         """Start the guard, then make the group and set its limits."""
+        scope = self._ask_for_scope() if self.place.needs_scope else None
         self.backend = self.around.open_backend(
             self.place,
             self.around.roots,
@@ -125,6 +129,7 @@ class _Run:
             oom_group=not self.spec.oom_continue,
             signals=self.signals,
             keep_descriptors=self.around.keep_descriptors,
+            scope=scope,
         )
         self.group = self.backend.group
         self.undo.callback(self.group.close)
@@ -139,6 +144,21 @@ class _Run:
         )
         if self.spec.strict:
             _refuse_unenforced(self.reports)
+
+    def _ask_for_scope(self) -> Scope | None:
+        """Have systemd make the place that `survey` has only found; without one, do without."""
+        from sandbox.kernel.scope import open_scope
+
+        self.place, scope = open_scope(self.place, self.around.roots, self.run_id)
+        if scope is not None:
+            self.undo.callback(scope.close)
+        self.host = replace(
+            self.host,
+            mode=self.place.mode,
+            mode_reason=self.place.reason,
+            controllers=self.place.controllers,
+        )
+        return scope
 
     def pause_child(self) -> Child:
         """Put a paused child into the group and take the baseline."""
@@ -160,7 +180,7 @@ class _Run:
     def release_and_watch(self, child: Child) -> Observed:
         """Let the program go and stay with it until its tree may be swept away."""
         self.result = self._first_result()
-        self.directory.write_run(to_plain(self.result))
+        self.directory.write_run(fields_of(self.result))
         self.load_before = read_load(self.around.roots)
         if pending := signal.sigpending() & ENDING_SIGNALS:
             name = signal.Signals(min(pending)).name
@@ -219,7 +239,7 @@ class _Run:
         )
         result = replace(result, warnings=(*self.advice, *result.warnings, *self._problems()))
         self.directory.append_event(self._event("ended", {"outcome": result.outcome.value}))
-        self.directory.write_run(to_plain(result))
+        self.directory.write_run(fields_of(result))
         if self.around.conclude is not None:
             self.around.conclude(result)
         return result
@@ -258,7 +278,7 @@ class _Run:
             exit_code=error.exit_code,
             reason=str(error),
         )
-        self.directory.write_run(to_plain(failed))
+        self.directory.write_run(fields_of(failed))
 
     def _mark_defaults(self, reports: tuple[LimitReport, ...]) -> Iterator[LimitReport]:
         asked = self.spec.limits

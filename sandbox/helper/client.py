@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from sandbox import errors
 from sandbox.errors import LaunchError, SandboxError, SpecError
-from sandbox.helper.protocol import receive_message, send_message, spec_to_plain
+from sandbox.helper.protocol import receive_message, send_message
 from sandbox.records.codec import from_plain
 from sandbox.records.result import Outcome, RunResult
 from sandbox.spec import DEFAULT_INTERVAL_NS, Capture, Limits, RunSpec
@@ -229,7 +229,7 @@ def _run_in_helper(spec: RunSpec, streams: tuple[Stream, Stream, Stream]) -> Run
             os.close(here)
         umask = os.umask(0o022)
         os.umask(umask)
-        request = {"spec": spec_to_plain(spec), "environ": dict(os.environ), "umask": umask}
+        request = {"spec": spec, "environ": dict(os.environ), "umask": umask}
         send_message(ours, request)
         try:
             answer = receive_message(ours)

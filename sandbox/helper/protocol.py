@@ -12,15 +12,14 @@ import socket
 import struct
 from typing import Any
 
-from sandbox.records.codec import from_plain, to_plain
-from sandbox.spec import RunSpec
+from sandbox.records.codec import to_line
 
 _LENGTH = struct.Struct("<Q")
 
 
 def send_message(connection: socket.socket, plain: dict[str, Any]) -> None:
-    """Send one object whole."""
-    data = json.dumps(plain).encode()
+    """Send one object whole; records in it arrive as their fields."""
+    data = to_line(plain).encode()
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
@@ -47,14 +46,3 @@ def _receive(connection: socket.socket, size: int) -> bytes | None:
             return None
         parts += part
     return bytes(parts)
-
-
-def spec_to_plain(spec: RunSpec) -> dict[str, Any]:
-    """Return the whole spec, environment values included: it goes to no file."""
-    plain: dict[str, Any] = to_plain(spec)
-    return plain
-
-
-def spec_from_plain(plain: dict[str, Any]) -> RunSpec:
-    """Return the spec that `spec_to_plain` took apart."""
-    return from_plain(RunSpec, plain)

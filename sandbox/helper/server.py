@@ -11,12 +11,13 @@ import os
 import signal
 import socket
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sandbox.engine.order import Surroundings, run
 from sandbox.errors import SandboxError
-from sandbox.helper.protocol import receive_message, send_message, spec_from_plain
-from sandbox.records.codec import to_plain
+from sandbox.helper.protocol import receive_message, send_message
+from sandbox.records.codec import from_plain
+from sandbox.spec import RunSpec
 
 DESCRIPTORS = 5
 """The conversation, stdin, stdout, stderr and the directory to start in."""
@@ -73,10 +74,10 @@ def _answer(talk: socket.socket) -> None:
     os.umask(plain["umask"])
     try:
         result = run(
-            spec_from_plain(plain["spec"]),
+            from_plain(RunSpec, plain["spec"]),
             Surroundings(stop_fd=talk.fileno(), keep_descriptors=False),
         )
-        answer = {"result": to_plain(result)}
+        answer: dict[str, Any] = {"result": result}
     except SandboxError as error:
         answer = {
             "error": str(error),

@@ -6,6 +6,7 @@ import json
 import math
 import types
 import typing
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ def to_plain(value: Any) -> Any:
     kind = type(value)
     if kind in _LEAVES:  # nearly always, and a run is written twice in its few milliseconds
         return value
-    names = _field_names(typing.cast("Any", kind))
+    names = _field_names(kind)
     if names is not None:
         return {name: to_plain(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
@@ -35,17 +36,40 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-_field_names = cache(names_of)
+_field_names: Callable[[Any], tuple[str, ...] | None] = cache(names_of)
 
 
 def to_json(value: Any) -> str:
-    """Return `value` as the text of `run.json`; what JSON has no number for becomes null."""
-    plain = to_plain(value)
+    """Return `value` as JSON for people; what JSON has no number for becomes null."""
+    return _to_text(to_plain(value), indent=2) + "\n"
+
+
+def to_line(value: Any) -> str:
+    """Return `value` as one line of JSON; many times faster than `to_json`."""
+    return _to_text(value, separators=(",", ":"))
+
+
+def to_lines(fields: Mapping[str, Any]) -> str:
+    """Return `fields` as a JSON object with one field a line: nearly as fast, and to be read."""
+    lines = (f"{_to_text(name)}: {_to_text(value)}" for name, value in fields.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _to_text(value: Any, **style: Any) -> str:
     try:
-        text = json.dumps(plain, indent=2, allow_nan=False, default=str)
+        return json.dumps(value, allow_nan=False, default=_shallow, **style)
     except ValueError:
-        text = json.dumps(_finite(plain), indent=2, default=str)
-    return text + "\n"
+        return json.dumps(_finite(to_plain(value)), default=str, **style)
+
+
+def _shallow(value: Any) -> Any:
+    """Return what stands for a value that JSON does not know: its fields, or its text."""
+    return str(value) if _field_names(type(value)) is None else fields_of(value)
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """Return the values of a dataclass by name; `to_plain` does it all the way down."""
+    return {name: getattr(record, name) for name in _field_names(type(record)) or ()}
 
 
 def _finite(plain: Any) -> Any:
@@ -72,7 +96,7 @@ def from_plain(record: type[T], value: Any) -> T:
     hints = _types_of(typing.cast("Any", record))
     known = {
         name: _convert(hints[name], value[name])
-        for name in _field_names(typing.cast("Any", record)) or ()
+        for name in _field_names(record) or ()
         if name in value
     }
     return record(**known)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from sandbox.errors import StoreError
-from sandbox.records.codec import to_json, to_plain
+from sandbox.records.codec import to_line, to_lines
 from sandbox.records.result import Event, Outcome
 from sandbox.records.sample import Block, SampleSink, Table
 from sandbox.store import names
@@ -44,7 +43,7 @@ __all__ = [
 ]
 
 _RESERVE = ".reserve"
-_RESERVE_BYTES = 64 << 10
+_RESERVE_BYTES = 32 << 10
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _NAMES_TRIED = 8
@@ -161,7 +160,7 @@ class RunDirectory:
 
     def write_run(self, plain: Mapping[str, Any]) -> None:
         """Replace `run.json` in one step, mode 0600."""
-        data = to_json(plain).encode()
+        data = to_lines(plain).encode()
         try:
             self._write_run(data, is_last=plain.get("outcome") != Outcome.RUNNING)
         except OSError as exc:
@@ -179,7 +178,7 @@ class RunDirectory:
 
     def append_event(self, event: Event) -> None:
         """Append one line to `events.jsonl`, in one write."""
-        line = json.dumps(to_plain(event), separators=(",", ":"), default=str).encode() + b"\n"
+        line = to_line(event).encode() + b"\n"
         if self._line_is_torn:
             line = b"\n" + line
         try:
@@ -194,7 +193,7 @@ class RunDirectory:
     def write_groups(self, paths: Iterable[Path]) -> None:
         """Write down the cgroup directories of the run, before they are made."""
         try:
-            write_file(self._fd, GROUPS, json.dumps([str(path) for path in paths]).encode())
+            write_file(self._fd, GROUPS, to_line([*map(str, paths)]).encode())
         except OSError as exc:
             self._problems.failed(str(self.path / GROUPS), exc)
 
