@@ -162,7 +162,8 @@ class _Run:
 
     def pause_child(self) -> Child:
         """Put a paused child into the group and take the baseline."""
-        self.undo.callback(self.group.kill)
+        self.killing = self.undo.enter_context(ExitStack())
+        self.killing.callback(self.group.kill)
         program = replace(self.prepared.program, stdio=self.capturing.stdio())
         child = self.backend.launcher.start(program, self.group)
         self.discard.callback(child.abandon)
@@ -215,6 +216,7 @@ class _Run:
         self.sampler.last()
         leftovers = len(self.group.pids())
         self.group.kill()
+        self.killing.pop_all()  # once is enough: who is not inside cannot get there any more
         self.capturing.finish()
         if self.watch is not None:
             observed = self.watch.add_late_oom_kills(observed)

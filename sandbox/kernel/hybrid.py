@@ -285,7 +285,11 @@ def _remove(tops: Iterable[Path]) -> None:
     deadline = time.monotonic() + _REMOVAL_PATIENCE_SEC
     for top in tops:
         try:
-            remove_tree(top, patience_sec=max(0.0, deadline - time.monotonic()))
+            remove_tree(
+                top,
+                known=(INNER_GROUP,),
+                patience_sec=max(0.0, deadline - time.monotonic()),
+            )
         except KernelError as error:
             refused = refused or error
     if refused is not None:
