@@ -21,6 +21,7 @@ COMMANDS = {
     "run": "sandbox.cli.run",
     "runs": "sandbox.cli.runs",
     "clean": "sandbox.cli.clean",
+    "doctor": "sandbox.cli.doctor",
 }
 
 _USAGE_ERROR = 2
