@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.both
+both = pytest.mark.both
 
 PYTHON = sys.executable
 SLEEPERS = """
@@ -134,6 +134,7 @@ def test_t11_t12_what_outlives_the_main_process_is_killed_and_counted(
     assert the_run(sandbox_home)["wall_ns"] < 20e9
 
 
+@both
 def test_t11_all_kinds_of_children_die_at_the_end(
     cli: Callable[..., Any], sandbox_home: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_t11_all_kinds_of_children_die_at_the_end(
     assert the_run(sandbox_home)["leftover_processes"] == 4
 
 
+@both
 def test_with_wait_all_the_run_lasts_as_long_as_its_last_process(
     cli: Callable[..., Any], sandbox_home: Path, load: Callable[..., list[str]]
 ) -> None:
@@ -172,6 +174,7 @@ nested.chmod(0)
 """
 
 
+@both
 def test_t14_t15_a_frozen_child_in_closed_nested_groups_is_killed_and_removed(
     cli: Callable[..., Any], sandbox_home: Path, need_kernel: Callable[..., None]
 ) -> None:
@@ -219,6 +222,7 @@ def test_t18_t20_a_signal_to_the_supervisor_ends_the_tree_and_keeps_the_result(
     assert run["leftover_processes"] == 4
 
 
+@both
 def test_a_program_that_handles_term_ends_in_its_own_way(sandbox_home: Path) -> None:
     script = "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"
     with supervised(sandbox_home, "--", "sh", "-c", script) as process:
@@ -227,6 +231,7 @@ def test_a_program_that_handles_term_ends_in_its_own_way(sandbox_home: Path) -> 
         assert process.wait(timeout=20) == 7
 
 
+@both
 @pytest.mark.parametrize("kind", ["running", "frozen"])
 def test_t19_a_killed_supervisor_leaves_no_process_and_no_group(
     sandbox_home: Path, kind: str
@@ -279,6 +284,7 @@ def test_a_lost_run_is_shown_as_lost_and_clean_has_nothing_to_do(
     assert cleaned.status == 0, cleaned.stderr
 
 
+@both
 def test_clean_ends_what_even_the_guard_has_left_and_spares_what_is_in_use(
     cli: Callable[..., Any], sandbox_home: Path
 ) -> None:
@@ -346,6 +352,7 @@ sys.exit(len(got))
 """
 
 
+@both
 def test_control_c_reaches_the_program_once_and_its_status_is_kept(sandbox_home: Path) -> None:
     pid, fd = in_a_terminal(sandbox_home, "--", *python(COUNT_INTERRUPTS))
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.both
+both = pytest.mark.both
 
 MIB = 1 << 20
 PYTHON = sys.executable
@@ -58,6 +58,7 @@ print("outer goes on", flush=True)
 """
 
 
+@both
 def test_t3_an_oom_kill_in_a_group_that_the_program_made_is_told(
     cli: Callable[..., Any], sandbox_home: Path, need_kernel: Callable[..., None]
 ) -> None:
@@ -72,6 +73,7 @@ def test_t3_an_oom_kill_in_a_group_that_the_program_made_is_told(
     assert not run["totals"]["oom_events"], "the run's own limit was not hit"
 
 
+@both
 def test_t5_lowering_the_limit_of_a_live_run_below_its_use_kills_it(
     sandbox_home: Path, load: Callable[..., list[str]], need_kernel: Callable[..., None]
 ) -> None:
@@ -118,6 +120,7 @@ def tight_outer_group(need_kernel: Callable[..., None]) -> Iterator[Path]:
         outer.rmdir()
 
 
+@both
 def test_t6_a_tighter_group_around_ours_is_reported(
     sandbox_home: Path, tight_outer_group: Path
 ) -> None:
@@ -141,6 +144,7 @@ def test_t6_a_tighter_group_around_ours_is_reported(
 # --- starting
 
 
+@both
 @pytest.mark.parametrize(
     ("words", "status", "word"),
     [
@@ -202,6 +206,7 @@ def test_an_open_descriptor_of_the_shell_is_the_programs_too(sandbox_home: Path)
     assert (done.returncode, done.stdout) == (0, "through\n")
 
 
+@both
 @pytest.mark.parametrize("capture", ["--capture", "--capture=tee"])
 def test_captured_output_is_kept_and_with_tee_shown(
     cli: Callable[..., Any], sandbox_home: Path, capture: str
@@ -217,6 +222,7 @@ def test_captured_output_is_kept_and_with_tee_shown(
     assert (run / "stdout").stat().st_mode & 0o777 == 0o600
 
 
+@both
 def test_a_detached_run_goes_on_and_is_found_by_its_name(
     cli: Callable[..., Any], sandbox_home: Path
 ) -> None:
@@ -288,6 +294,7 @@ def test_an_unwritable_home_costs_the_record_but_not_the_run(
 # --- beside others, again and again
 
 
+@both
 def test_t33_runs_at_once_share_no_name_and_do_not_disturb_each_other(
     cli: Callable[..., Any], sandbox_home: Path
 ) -> None:

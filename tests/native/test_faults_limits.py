@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.both
+both = pytest.mark.both
 
 MIB = 1 << 20
 PYTHON = sys.executable
@@ -50,6 +50,7 @@ time.sleep(20)
 """
 
 
+@both
 def test_t1_a_limit_that_a_grandchild_hits_ends_the_whole_run(measured: Callable[..., Any]) -> None:
     done, run = measured("--memory", "48m", "--", *python(SPAWN_HOG))
 
@@ -72,6 +73,7 @@ print("parent goes on", flush=True)
 """
 
 
+@both
 def test_t2_an_oom_kill_of_a_child_is_told_even_if_the_parent_would_end_well(
     measured: Callable[..., Any],
 ) -> None:
@@ -81,6 +83,7 @@ def test_t2_an_oom_kill_of_a_child_is_told_even_if_the_parent_would_end_well(
     assert run["outcome"] == "oom_killed"
 
 
+@both
 def test_t2_with_oom_continue_the_parent_goes_on_and_the_kill_is_still_counted(
     measured: Callable[..., Any],
 ) -> None:
@@ -96,6 +99,7 @@ def test_t2_with_oom_continue_the_parent_goes_on_and_the_kill_is_still_counted(
     assert "OOM kill" in run["reason"]
 
 
+@both
 def test_t4_no_swap_beside_a_memory_limit_unless_asked_for(measured: Callable[..., Any]) -> None:
     _, run = measured("--memory", "64m", "--", "true")
 
@@ -106,6 +110,7 @@ def test_t4_no_swap_beside_a_memory_limit_unless_asked_for(measured: Callable[..
     assert swap["value"] in {str(64 * MIB), "0"}
 
 
+@both
 def test_t7_a_cpu_time_limit_stops_many_burners_with_little_overshoot(
     measured: Callable[..., Any], load: Callable[..., list[str]]
 ) -> None:
@@ -118,6 +123,7 @@ def test_t7_a_cpu_time_limit_stops_many_burners_with_little_overshoot(
     assert 400_000 <= run["totals"]["cpu_usage_usec"] <= 400_000 + 100_000 * cpus
 
 
+@both
 def test_t8_a_wall_clock_limit_ends_a_sleeper_on_time(measured: Callable[..., Any]) -> None:
     done, run = measured("--timeout", "300ms", "--", "sleep", "30")
 
@@ -130,6 +136,7 @@ def test_t8_a_wall_clock_limit_ends_a_sleeper_on_time(measured: Callable[..., An
 TRAP = "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done"
 
 
+@both
 def test_t9_with_a_grace_the_stop_signal_comes_first(measured: Callable[..., Any]) -> None:
     done, run = measured(
         "--timeout", "300ms", "--stop-timeout", "10s", "--", "sh", "-c", TRAP, timeout=60
@@ -153,6 +160,7 @@ def test_t9_whoever_ignores_the_stop_signal_is_killed_after_the_grace(
     assert 600_000_000 <= run["wall_ns"] < 10e9
 
 
+@both
 def test_t13_a_fork_bomb_is_refused_by_the_process_limit(
     measured: Callable[..., Any], load: Callable[..., list[str]]
 ) -> None:
@@ -172,6 +180,7 @@ def test_t13_a_process_limit_is_there_by_default(measured: Callable[..., Any]) -
     assert (pids["value"], pids["by_default"], pids["state"]) == ("4096", True, "enforced")
 
 
+@both
 def test_the_exit_status_of_a_quota_run_is_its_own_and_throttling_is_counted(
     measured: Callable[..., Any], load: Callable[..., list[str]]
 ) -> None:
@@ -220,6 +229,7 @@ def test_bad_input_is_one_clear_error_before_anything_is_made(
     assert not list(sandbox_home.glob("runs/*"))
 
 
+@both
 def test_strict_refuses_what_cannot_be_enforced_and_nothing_else(
     cli: Callable[..., Any], sandbox_home: Path
 ) -> None:

@@ -18,7 +18,8 @@ import sandbox
 from sandbox import errors
 from sandbox.helper import client
 
-pytestmark = [pytest.mark.both, pytest.mark.usefixtures("sandbox_home")]
+pytestmark = pytest.mark.usefixtures("sandbox_home")
+both = pytest.mark.both
 
 MIB = 1 << 20
 
@@ -34,6 +35,7 @@ def _no_helper_stays() -> Any:
     client._helper.close()
 
 
+@both
 def test_a_run_returns_what_the_program_used() -> None:
     result = sandbox.run(python("x = bytearray(32 << 20)"), cpus=1, memory="64m")
 
@@ -52,6 +54,7 @@ def test_a_failing_program_is_a_result_unless_checked() -> None:
         sandbox.run(["sh", "-c", "exit 3"], check=True)
 
 
+@both
 def test_errors_are_the_classes_that_were_raised_and_carry_their_hints() -> None:
     with pytest.raises(errors.LaunchError) as not_found:
         sandbox.run(["no-such-program"])
@@ -148,6 +151,7 @@ sandbox.run([sys.executable, "-c", "import time; print('ready', flush=True); tim
 """
 
 
+@both
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_end_of_the_caller_ends_the_run(
     number: signal.Signals, sandbox_home: Path, load: Callable[..., list[str]]
