@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.kernel.group import Group
 from sandbox.kernel.launcher import Launcher
@@ -12,6 +13,9 @@ from sandbox.kernel.roots import Roots
 from sandbox.kernel.signals import SignalState
 from sandbox.records.host import Mode
 from sandbox.records.light import dataclass
+
+if TYPE_CHECKING:
+    from sandbox.kernel.scope import Scope  # costs milliseconds; most hosts need none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +26,16 @@ class Backend:
     launcher: Launcher
     kill_directory: Path | None
     """The v2 directory whose death ends the run; None where a keeper does the guarding."""
+    scope: Scope | None = None
+    """Where systemd gave one: it has a guard in it from the first."""
 
     def start_guard(self) -> Callable[[], None]:
         """Start what ends the run when the supervisor is killed; return how to send it home."""
         if self.kill_directory is None:
             return lambda: None
+        if self.scope is not None:
+            self.scope.guard.take_charge(self.kill_directory, self.group.directories)
+            return self.scope.guard.dismiss
         from sandbox.kernel.guard import Guard
 
         return Guard.start(
@@ -42,8 +51,12 @@ def open_backend(  # noqa: PLR0913 - all that the modes differ by
     oom_group: bool,
     signals: SignalState,
     keep_descriptors: bool,
+    scope: Scope | None = None,
 ) -> Backend:
-    """Return the backend of this host's mode; nothing is created yet."""
+    """Return the backend of this host's mode; nothing is created yet.
+
+    `scope` is what `open_scope` has returned with the place, if systemd had to be asked for it.
+    """
     if place.mode is Mode.NONE:
         from sandbox.kernel.bare import BareGroup
         from sandbox.kernel.keeper import KeeperLauncher
@@ -53,13 +66,23 @@ def open_backend(  # noqa: PLR0913 - all that the modes differ by
         return Backend(group=bare, launcher=keeper, kill_directory=None)
     from sandbox.kernel.launch import ProcessLauncher
 
-    launcher = ProcessLauncher(signals=signals, keep_descriptors=keep_descriptors)
     if place.mode is Mode.UNIFIED:
         from sandbox.kernel.unified import UnifiedGroup
 
         unified = UnifiedGroup(place, run_id, roots, oom_group=oom_group)
-        return Backend(group=unified, launcher=launcher, kill_directory=unified.kill_directory)
+        launcher = ProcessLauncher(
+            signals=signals,
+            keep_descriptors=keep_descriptors,
+            bring_in=None if scope is None else scope.doorman(unified.directories[0]),
+        )
+        return Backend(
+            group=unified,
+            launcher=launcher,
+            kill_directory=unified.kill_directory,
+            scope=scope,
+        )
     from sandbox.kernel.hybrid import HybridGroup
 
+    launcher = ProcessLauncher(signals=signals, keep_descriptors=keep_descriptors)
     hybrid = HybridGroup(place, run_id, roots, oom_group=oom_group)
     return Backend(group=hybrid, launcher=launcher, kill_directory=hybrid.kill_directory)

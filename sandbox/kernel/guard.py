@@ -3,6 +3,9 @@
 It waits on a pipe that only the supervisor holds. At the end of file it kills the run's group,
 waits until it is empty and removes the groups of every hierarchy. It is in a session of its own,
 outside the run's group, and holds nothing else of the supervisor's: no lock, no terminal.
+
+Where systemd gives the run a scope, the guard is the first inside: the scope lives as long as it.
+Then it learns through the pipe what to end: `enter GROUP`, `top GROUP`, `group GROUP`, a line each.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -40,9 +44,15 @@ _DEAF_TO = (
 SCRIPT = r"""# sandbox guard: ends the run whose supervisor was killed
 trap '' HUP INT QUIT TERM TSTP TTIN TTOU USR1 USR2 ALRM PIPE
 cd /
-while read -r line; do :; done
 top=$1
 shift
+while read -r word path; do
+    case $word in
+    enter) echo 0 > "$path/cgroup.procs" ;;
+    top) top=$path ;;
+    group) set -- "$@" "$path" ;;
+    esac
+done
 
 end_in() {
     [ -d "$1" ] || return 0
@@ -109,7 +119,12 @@ class Guard:
         self._is_dismissed = False
 
     @classmethod
-    def start(cls, *, kill_directory: Path | None, directories: tuple[Path, ...]) -> Self:
+    def start(
+        cls,
+        *,
+        kill_directory: Path | None = None,
+        directories: tuple[Path, ...] = (),
+    ) -> Self:
         """Start the guard of one run, before its groups are made.
 
         Args:
@@ -131,6 +146,23 @@ class Guard:
         finally:
             os.close(read_fd)
         return cls(pid, write_fd)
+
+    def enter(self, group: Path) -> None:
+        """Have the guard join a group; it may do what we may not, if it is inside the scope."""
+        self._tell("enter", group)
+
+    def take_charge(self, kill_directory: Path | None, directories: Iterable[Path]) -> None:
+        """Tell a guard that was started first what it shall end."""
+        if kill_directory is not None:
+            self._tell("top", kill_directory)
+        for directory in directories:
+            self._tell("group", directory)
+
+    def _tell(self, word: str, path: Path) -> None:
+        try:
+            os.write(self._lifeline_fd, os.fsencode(f"{word} {path}\n"))
+        except OSError as exc:
+            raise KernelError.from_os(exc, doing="speak to", path="the guard of the run") from exc
 
     def is_at_post(self) -> bool:
         """Return whether the guard is alive; something may have killed it."""

@@ -30,9 +30,7 @@ def main(arguments: list[str]) -> int:
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    while os.read(0, 512):
-        pass
-    top, groups = arguments[0], arguments[1:]
+    top, groups = listen(arguments[0], arguments[1:])
     for turn in range(_TURNS):
         end(top, groups)
         if not is_populated(top):
@@ -42,6 +40,20 @@ def main(arguments: list[str]) -> int:
                 return 0
         time.sleep(0.005 if turn < _QUICK_TURNS else 1)
     return 1
+
+
+def listen(top: str, groups: list[str]) -> tuple[str, list[str]]:
+    """Read the pipe to its end and return what to end: what is known, and what was told."""
+    with open(0, encoding="utf-8", errors="surrogateescape", closefd=False) as pipe:
+        while line := pipe.readline():
+            word, _, path = line.rstrip("\n").partition(" ")
+            if word == "enter":
+                _write(f"{path}/cgroup.procs", "0")
+            elif word == "top":
+                top = path
+            elif word == "group":
+                groups.append(path)
+    return top, groups
 
 
 def end(top: str, groups: list[str]) -> None:

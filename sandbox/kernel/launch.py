@@ -9,6 +9,7 @@ import os
 import resource
 import select
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 
 from sandbox.errors import KernelError, SandboxError
@@ -141,6 +142,7 @@ class ProcessLauncher:
         signals: SignalState | None = None,
         keep_descriptors: bool = False,
         death_signal: int | None = None,
+        bring_in: Callable[[int], None] | None = None,
     ) -> None:
         """Take what programs inherit beside their stdio.
 
@@ -150,10 +152,12 @@ class ProcessLauncher:
             keep_descriptors: leave open what this process was started with, such as the
                 `/dev/fd/63` of a shell's `<(…)`. Our own are closed in any case.
             death_signal: sent to the program when the *thread* that starts it ends.
+            bring_in: moves a paused child into its group, where it may not enter by itself.
         """
         self._signals = SignalState.capture() if signals is None else signals
         self._keep_descriptors = keep_descriptors
         self._death_signal = death_signal
+        self._bring_in = bring_in
 
     def start(self, program: Program, group: Group) -> ProcessChild:
         """Return a child that is inside `group` and waits to be released."""
@@ -171,7 +175,7 @@ class ProcessLauncher:
         pid = pidfd = -1
         try:
             with self._signals.during_fork():
-                pid, pidfd, entrances = _fork(group)
+                pid, pidfd, entrances = _fork(None if self._bring_in else group)
                 if pid == 0:
                     become(birth, entrances, go_read, report_write, parent_pid)
         finally:
@@ -181,6 +185,8 @@ class ProcessLauncher:
                 paused.close()
         try:
             paused.wait_ready()
+            if self._bring_in is not None:
+                self._bring_in(pid)
             return ProcessChild(pid, pidfd, paused)
         except BaseException:
             kill_and_reap(pid, pidfd)
@@ -189,10 +195,10 @@ class ProcessLauncher:
             raise
 
 
-def _fork(group: Group) -> tuple[int, int, list[bytes]]:
+def _fork(group: Group | None) -> tuple[int, int, list[bytes]]:
     """Return pid and pidfd, both 0 in the child, and the entrances that the child has to take."""
-    born_in = group.birth_directory()
-    entrances = group.entrances()
+    born_in = None if group is None else group.birth_directory()
+    entrances = () if group is None else group.entrances()
     if born_in is not None and _is_single_threaded():
         others = [os.fsencode(path) for path in entrances if path.parent != born_in]
         try:

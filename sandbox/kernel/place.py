@@ -4,6 +4,9 @@ On the unified hierarchy a group with processes in it cannot enable controllers 
 (the root is exempt), so the place is our own group only at the root, and otherwise the nearest
 group above that enables the controllers, or could. Inside a sandbox the place is the outer run's
 group: what runs there stays inside its limits.
+
+Under systemd every group is some unit's, and only a delegated one may be divided by others; where
+ours is not, the place is a scope that systemd has to be asked for (see `scope.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.kernel import v2
@@ -24,7 +28,7 @@ from sandbox.kernel.hierarchies import (
 from sandbox.kernel.outer import OuterLimits, read_outer_v1, read_outer_v2
 from sandbox.kernel.roots import Roots
 from sandbox.records.host import Mode
-from sandbox.records.light import dataclass, field
+from sandbox.records.light import dataclass, field, replace
 
 CORE = ("cpu", "memory", "pids")
 """The controllers of the limits that every run has."""
@@ -35,6 +39,7 @@ GROUP_PREFIX = "run-"
 INNER_GROUP = "main"
 _RUN_GROUP = rf"{GROUP_PREFIX}[A-Za-z0-9._-]+"
 _NEXT_TO_NOTHING = "no controller can be enabled"
+_CROWDED = "it holds processes, so the kernel would refuse"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +63,12 @@ class Place:
     """The sandbox around us, if there is one: its group's name, `run-<id>`."""
     outer: OuterLimits = field(default_factory=OuterLimits)
     """The tightest limits of the groups around a run's."""
+    own: Path | None = None
+    """Our own group in the unified hierarchy; None in mode `NONE`."""
+    needs_scope: bool = False
+    """Whether systemd has to be asked for `v2`, which is None until then."""
+    is_crowded: bool = False
+    """Whether processes in `v2` itself have to make room first (see `v2.make_room`)."""
 
 
 def find_place(roots: Roots) -> Place:
@@ -74,7 +85,7 @@ def find_place(roots: Roots) -> Place:
         return _hybrid_place(hierarchies)
     if hierarchies.v2 is None:
         return Place(mode=Mode.NONE, reason="no hierarchy with cpu, memory or pids is mounted")
-    return _unified_place(hierarchies.v2)
+    return _unified_place(hierarchies.v2, roots)
 
 
 # --- the unified hierarchy
@@ -85,39 +96,59 @@ class _Candidate:
     directory: Path
     controllers: frozenset[str]
     refusals: Mapping[str, str]
+    is_crowded: bool
 
 
-def _unified_place(hierarchy: Hierarchy) -> Place:
+def _unified_place(hierarchy: Hierarchy, roots: Roots) -> Place:
     own, top = hierarchy.own, hierarchy.mount
     if own is None:
         return Place(mode=Mode.NONE, reason=hierarchy.reason or "our own group is not seen")
     outer_run = _outer_run(own)
     chain = _upwards(outer_run or own, top)
-    candidates = [_weigh(directory, top) for directory in chain if can_make_groups(directory)]
+    unit = None if re.fullmatch(_RUN_GROUP, chain[-1].name) else _find_unit(own, top)
+    is_systemds = unit is not None and (roots.top / "run/systemd/system").is_dir()
+    if unit is not None:
+        # What is above a unit is systemd's, or the container engine's that speaks to it.
+        chain = tuple(step for step in chain if step == unit or unit in step.parents)
+        if is_systemds and not _is_delegated(unit):
+            return _ask_systemd(own, top, roots, f"{unit} was not delegated to us")
+    # In a container everything that is seen is ours to arrange.
+    home = None if is_systemds else (unit or top)
+    candidates = [_weigh(step, top, home) for step in chain if can_make_groups(step)]
     if not candidates:
         return Place(mode=Mode.NONE, reason=hierarchy.reason or f"{own} cannot be written")
     best = max(candidates, key=_merit)  # the first of equals: the nearest
     if not best.controllers:
         why = next(iter(best.refusals.values()), _NEXT_TO_NOTHING)
+        if is_systemds:
+            return _ask_systemd(own, top, roots, why)
         return Place(mode=Mode.NONE, reason=f"cgroup v2 at {top}, but {why}")
-    return Place(
-        mode=Mode.UNIFIED,
-        reason=f"cgroup v2 at {top}, groups below {best.directory}, {_who()}",
-        v2=best.directory,
-        v2_top=top,
-        controllers=tuple(name for name in WANTED if name in best.controllers),
-        missing=best.refusals,
+    return replace(
+        _place_in(best, top, f"groups below {best.directory}, {_who()}"),
+        own=own,
         outer_run=None if outer_run is None else outer_run.name,
-        outer=read_outer_v2(v2.path_down(top, best.directory)),
     )
 
 
-def _merit(candidate: _Candidate) -> int:
+def _place_in(candidate: _Candidate, top: Path, where: str) -> Place:
+    return Place(
+        mode=Mode.UNIFIED,
+        reason=f"cgroup v2 at {top}, {where}",
+        v2=candidate.directory,
+        v2_top=top,
+        controllers=tuple(name for name in WANTED if name in candidate.controllers),
+        missing=candidate.refusals,
+        outer=read_outer_v2(v2.path_down(top, candidate.directory)),
+        is_crowded=candidate.is_crowded,
+    )
+
+
+def _merit(candidate: _Candidate) -> tuple[int, bool]:
     """Rank by the limits that every run has; I/O and cpuset never lead further away."""
-    return len(candidate.controllers & set(CORE))
+    return len(candidate.controllers & set(CORE)), not candidate.is_crowded
 
 
-def _weigh(directory: Path, top: Path) -> _Candidate:
+def _weigh(directory: Path, top: Path, home: Path | None) -> _Candidate:
     """Tell which controllers groups below `directory` have, or can be given by us."""
     available = v2.read_controllers(top)
     refusals = {
@@ -126,16 +157,24 @@ def _weigh(directory: Path, top: Path) -> _Candidate:
         if name not in available
     }
     obtainable = set(WANTED) & available
+    is_crowded = False
     for step in v2.path_down(top, directory):
         closed = obtainable - v2.read_enabled(step)
         why = _why_closed(step) if closed else None
+        if why == _CROWDED and step == directory and _may_make_room(directory, home):
+            is_crowded, why = True, None
         if why is not None:
             refusals.update(
                 (name, f"{step} does not enable the {name} controller, and {why}")
                 for name in closed
             )
             obtainable -= closed
-    return _Candidate(directory=directory, controllers=frozenset(obtainable), refusals=refusals)
+    return _Candidate(
+        directory=directory,
+        controllers=frozenset(obtainable),
+        refusals=refusals,
+        is_crowded=is_crowded,
+    )
 
 
 def _why_closed(directory: Path) -> str | None:
@@ -143,8 +182,78 @@ def _why_closed(directory: Path) -> str | None:
     if not os.access(directory / "cgroup.subtree_control", os.W_OK):
         return "it is not ours to change"
     if not v2.is_real_root(directory) and v2.has_processes(directory):
-        return "it holds processes, so the kernel would refuse"
+        return _CROWDED
     return None
+
+
+def _may_make_room(directory: Path, home: Path | None) -> bool:
+    """Return whether the processes in a group are ours to move into a leaf below it.
+
+    We alone, or all that a container has in its own topmost group; a pid of 0 is a process
+    outside of the container.
+    """
+    pids = v2.list_own_pids(directory)
+    if pids == (os.getpid(),):
+        return True
+    return directory == home and bool(pids) and 0 not in pids
+
+
+# --- under systemd
+
+
+def _find_unit(own: Path, top: Path) -> Path | None:
+    """Return the group of the unit that we are in: the nearest scope or service."""
+    for step in reversed(v2.path_down(top, own)):
+        if step.suffix in {".scope", ".service"}:
+            return step
+    return None
+
+
+def _is_delegated(unit: Path) -> bool:
+    """Return whether systemd has given a unit's group away: it says so by an attribute.
+
+    Older ones only gave the group to the unit's user; below a user's manager all is that user's.
+    """
+    for name in ("user.delegate", "trusted.delegate"):
+        with suppress(OSError):
+            return os.getxattr(unit, name) == b"1"
+    if any(step.name.startswith("user@") for step in unit.parents):
+        return False
+    return os.geteuid() != 0 and unit.stat().st_uid == os.geteuid()
+
+
+def _ask_systemd(own: Path, top: Path, roots: Roots, why: str) -> Place:
+    from sandbox.kernel.systemd import find_manager, why_no_manager
+
+    manager = find_manager(roots)
+    if manager is None:
+        return Place(mode=Mode.NONE, reason=f"cgroup v2 at {top}, but {why_no_manager()}")
+    giver = top
+    if manager.is_user:
+        uid = os.geteuid()
+        giver = top / "user.slice" / f"user-{uid}.slice" / f"user@{uid}.service"
+    offered = v2.read_controllers(giver)
+    return Place(
+        mode=Mode.UNIFIED,
+        reason=f"cgroup v2 at {top}, groups in a scope from {manager.name}, because {why}",
+        v2_top=top,
+        controllers=tuple(name for name in WANTED if name in offered),
+        outer=read_outer_v2(v2.path_down(top, own)),
+        own=own,
+        needs_scope=True,
+    )
+
+
+def place_in_scope(asked: Place, scope: Path, manager_name: str) -> Place:
+    """Return the place that systemd has made; nothing may sit in the scope's own group any more.
+
+    Controllers that systemd was not given to hand on are missing, each with its reason.
+    """
+    if asked.v2_top is None:
+        return asked
+    top = asked.v2_top
+    where = f"groups in {scope} from {manager_name}"
+    return replace(_place_in(_weigh(scope, top, None), top, where), own=asked.own)
 
 
 # --- v1 with a v2 mount beside it
@@ -175,6 +284,7 @@ def _hybrid_place(hierarchies: Hierarchies) -> Place:
     outer_run = _outer_run(side.own)
     directory = outer_run or side.own
     return Place(
+        own=side.own,
         mode=Mode.HYBRID,
         reason=f"cgroup v1 for limits, v2 at {side.mount} beside it, {_who()}",
         v2=directory,

@@ -112,6 +112,8 @@ class UnifiedGroup:
         Raises:
             KernelError: a group cannot be made; nothing is left.
         """
+        if self._place.is_crowded:
+            v2.make_room(self._parent)
         self._missing.update(v2.enable(self._around, self._place.controllers))
         make_directory(self._run)
         try:

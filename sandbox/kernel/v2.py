@@ -12,6 +12,7 @@ import select
 import signal
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.errors import KernelError
@@ -19,6 +20,8 @@ from sandbox.kernel.files import KeptFile, find_text, list_tree, write_text
 from sandbox.kernel.parse import parse_controllers, parse_flat, parse_pids, parse_pressure
 from sandbox.records.result import Pressure
 
+ROOM = "init"
+_MOVING_ROUNDS = 100
 KILL_PATIENCE_SEC = 10.0
 FREEZE_PATIENCE_SEC = 1.0
 _LONGEST_WAIT_SEC = 0.05
@@ -224,6 +227,37 @@ def has_processes(directory: Path) -> bool:
     """Return whether a process sits in the group itself; True if that cannot be told."""
     text = find_text(directory / "cgroup.procs")
     return text is None or bool(text.strip())
+
+
+def list_own_pids(directory: Path) -> tuple[int, ...]:
+    """Return the processes in the group itself, 0 for each that is outside our PID namespace."""
+    text = find_text(directory / "cgroup.procs")
+    return () if text is None else tuple(int(word) for word in text.split())
+
+
+def make_room(directory: Path) -> None:
+    """Move the processes in a group into its leaf `init`, so that it can enable controllers.
+
+    That is where container engines' own images put them too. They stay there: others may have
+    made groups beside it by the time that we are gone.
+
+    Raises:
+        KernelError: the kernel does not let us.
+    """
+    leaf = directory / ROOM
+    with suppress(FileExistsError):
+        leaf.mkdir(mode=0o755)
+    for _ in range(_MOVING_ROUNDS):
+        pids = list_own_pids(directory)
+        if not pids:
+            return
+        for pid in pids:
+            try:
+                write_text(leaf / "cgroup.procs", str(pid))
+            except KernelError as error:
+                if error.errno != errno.ESRCH:  # it has ended meanwhile
+                    raise
+    raise KernelError(f"cannot empty {directory}: its processes start others all the time")
 
 
 def path_down(top: Path, directory: Path) -> tuple[Path, ...]:

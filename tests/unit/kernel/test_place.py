@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -98,15 +99,15 @@ def test_in_the_root_group_runs_are_made_right_there(host: FakeHost) -> None:
 
 
 def test_beside_our_own_group_where_it_holds_processes(host: FakeHost) -> None:
-    host.unified("user.slice/session.scope")
-    host.v2_group("user.slice", available=ALL, enabled=("memory", "pids"))
-    host.v2_group("user.slice/session.scope", available=("memory", "pids"), procs="17\n")
+    host.unified("jobs/ours")
+    host.v2_group("jobs", available=ALL, enabled=("memory", "pids"))
+    host.v2_group("jobs/ours", available=("memory", "pids"), procs="17\n")
 
     place = find_place(host.roots)
 
-    assert place.v2 == host.roots.cgroup / "user.slice"
+    assert place.v2 == host.roots.cgroup / "jobs"
     assert set(place.controllers) == set(ALL)
-    assert "user.slice" in place.reason
+    assert "jobs" in place.reason
 
 
 def test_an_empty_group_of_our_own_is_not_left(host: FakeHost) -> None:
@@ -118,15 +119,37 @@ def test_an_empty_group_of_our_own_is_not_left(host: FakeHost) -> None:
     assert find_place(host.roots).v2 == own
 
 
-def test_a_container_whose_top_holds_processes_can_enable_nothing(host: FakeHost) -> None:
+def test_a_container_makes_room_in_its_own_topmost_group(host: FakeHost) -> None:
     host.unified("")
-    host.v2_group("", available=ALL, procs="1\n")  # has cgroup.events: not the real root
+    host.v2_group("", available=ALL, procs="1\n17\n")  # has cgroup.events: not the real root
+
+    place = find_place(host.roots)
+
+    assert place.mode is Mode.UNIFIED
+    assert place.v2 == host.roots.cgroup
+    assert place.is_crowded
+
+
+def test_processes_from_outside_of_a_container_are_not_moved(host: FakeHost) -> None:
+    host.unified("")
+    host.v2_group("", available=ALL, procs="0\n17\n")  # 0: not of our PID namespace
 
     place = find_place(host.roots)
 
     assert place.mode is Mode.NONE
     assert place.v2 is None
     assert "it holds processes" in place.reason
+
+
+def test_a_group_without_processes_is_better_than_one_to_make_room_in(host: FakeHost) -> None:
+    host.unified("init")
+    host.v2_group("", available=ALL, enabled=ALL)
+    host.v2_group("init", available=ALL, procs=f"{os.getpid()}\n")
+
+    place = find_place(host.roots)
+
+    assert place.v2 == host.roots.cgroup
+    assert not place.is_crowded
 
 
 def test_a_controller_that_nobody_offers_is_missing_with_its_reason(host: FakeHost) -> None:
