@@ -18,6 +18,7 @@ from sandbox.kernel.files import make_directory, remove_tree
 from sandbox.kernel.hybrid_counters import (
     RunGroups,
     count_inner_ooms,
+    count_limit_hits,
     count_oom_kills,
     find_number,
     has_kernel_memory,
@@ -28,7 +29,7 @@ from sandbox.kernel.hybrid_limits import LimitFiles, apply_limits
 from sandbox.kernel.hybrid_reader import KERNEL_COLUMN, MEMORY_STAT_KEYS, HybridReader
 from sandbox.kernel.place import GROUP_PREFIX, INNER_GROUP, Place
 from sandbox.kernel.roots import Roots
-from sandbox.kernel.unified_snapshot import IO_COLUMNS, RESOURCES, Snapshot
+from sandbox.kernel.unified_snapshot import IO_COLUMNS, RESOURCES, Disks, Snapshot
 from sandbox.kernel.unified_totals import totals_between
 from sandbox.kernel.v1_alarm import OomAlarm
 from sandbox.records.host import Mode
@@ -99,6 +100,7 @@ class HybridGroup:
         self.unavailable: Mapping[str, str] = {}
         """What this group cannot measure, and why; known once the child is inside."""
         self._before = Snapshot()
+        self._disks = Disks(roots)
         self._oom: OomAlarm | None = None
         self._alarms: list[OomAlarm | v2.EventsAlarm] = []
 
@@ -156,7 +158,7 @@ class HybridGroup:
         """Start the memory peaks anew and take the baseline."""
         for name in (v1.MEMORY_PEAK, v1.MEMORY_SWAP_PEAK):
             v1.restart_peak(self._groups.file("memory", name))
-        self._before = read_snapshot(self._groups, self._roots)
+        self._before = read_snapshot(self._groups, self._disks)
         self.unavailable = self._unmeasured()
 
     def _unmeasured(self) -> dict[str, str]:
@@ -181,18 +183,19 @@ class HybridGroup:
 
     def open_reader(self) -> HybridReader:
         """Return a reader whose counters start at the baseline."""
-        return HybridReader(self._groups, self._main, self._before, self._roots)
+        return HybridReader(self._groups, self._main, self._before, self._disks, self._roots)
 
     def totals(self) -> Totals:
         """Return the exact counters since `start`."""
-        after = read_snapshot(self._groups, self._roots)
+        after = read_snapshot(self._groups, self._disks)
         peaks = (
             find_number(self._groups.file("memory", v1.MEMORY_PEAK)),
             None,
             find_number(self._groups.file("pids", v1.PIDS_PEAK)),
         )
         totals = totals_between(self._before, after, roots=self._roots, peaks=peaks)
-        if totals.limit_hits is None and "memory" in self._groups.v1:
+        if "memory" in self._groups.v1 and count_limit_hits(self._groups) is None:
+            totals = replace(totals, limit_hits=None)
             self.unavailable = {**self.unavailable, "limit_hits": _NO_HITS}
         # The run's own limit; what a limit below did is told by `oom_kills` alone.
         return replace(totals, oom_events=None if self._oom is None else self._oom.count())

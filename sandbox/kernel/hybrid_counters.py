@@ -10,7 +10,6 @@ from sandbox.errors import KernelError
 from sandbox.kernel import v1
 from sandbox.kernel.files import find_text, list_tree
 from sandbox.kernel.parse import parse_limit, parse_number
-from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_snapshot import RESOURCES, Disks, Snapshot
 from sandbox.kernel.v2 import find_flat, read_pressure
 from sandbox.records.light import dataclass
@@ -29,23 +28,26 @@ class RunGroups:
     v1: Mapping[str, Path]
     """By controller; those that are mounted together have the same directory."""
 
-    def file(self, controller: str, name: str) -> Path | None:
+    def file(self, controller: str, name: str) -> str | None:
         """Return where a control file is, or None without its controller."""
         directory = self.v1.get(controller)
-        return None if directory is None else directory / name
+        return None if directory is None else f"{directory}/{name}"
 
 
-def read_snapshot(groups: RunGroups, roots: Roots) -> Snapshot:
-    """Return the counters of a run as they are now; an `OomAlarm` counts the OOMs."""
+def read_snapshot(groups: RunGroups, disks: Disks) -> Snapshot:
+    """Return the counters of a run as they are now; an `OomAlarm` counts the OOMs.
+
+    Of the limit hits it has those that were counted; `count_limit_hits` tells whether all were.
+    """
     refused = None
     if "pids" in groups.v1:
         refused = v1.count_everywhere(groups.v1["pids"], v1.PIDS_EVENTS, "max")
     return Snapshot(
         cpu={**find_flat(groups.v2 / "cpu.stat"), **_throttling(groups)},
-        io=_io(groups, roots),
+        io=_io(groups, disks),
         pressures={resource: read_pressure(groups.v2, resource) for resource in RESOURCES},
         memory_events=_as_events("oom_kill", count_oom_kills(groups)),
-        memory_events_local=_as_events("max", count_limit_hits(groups)),
+        memory_events_local=_as_events("max", _count_refusals(groups)),
         pids_events=_as_events("max", refused),
     )
 
@@ -54,7 +56,7 @@ def _as_events(key: str, value: int | None) -> dict[str, int]:
     return {} if value is None else {key: value}
 
 
-def _find(path: Path | None) -> str | None:
+def _find(path: str | None) -> str | None:
     return None if path is None else find_text(path)
 
 
@@ -66,12 +68,12 @@ def _throttling(groups: RunGroups) -> dict[str, int]:
     return dict(zip(("nr_periods", "nr_throttled", "throttled_usec"), values, strict=True))
 
 
-def _io(groups: RunGroups, roots: Roots) -> Mapping[str, Mapping[str, int]] | None:
+def _io(groups: RunGroups, disks: Disks) -> Mapping[str, Mapping[str, int]] | None:
     moved = _find(groups.file("blkio", v1.IO_BYTES))
     requests = _find(groups.file("blkio", v1.IO_OPERATIONS))
     if moved is None or requests is None or not v1.parse_reads_and_writes(moved):
         return None
-    return Disks(roots).counted(join_io(moved, requests))
+    return disks.counted(join_io(moved, requests))
 
 
 def join_io(moved: bytes | str, requests: bytes | str) -> dict[str, dict[str, int]]:
@@ -119,15 +121,17 @@ def count_limit_hits(groups: RunGroups) -> int | None:
     With no swap allowed the limit of memory plus swap is hit before that of memory, and since
     Linux 6.15 nobody counts that: a 0 then only means 0 if usage has stayed away from the limit.
     """
+    hits = _count_refusals(groups)
+    return None if hits == 0 and _may_have_hit_uncounted(groups) else hits
+
+
+def _count_refusals(groups: RunGroups) -> int | None:
     counts = [
         parse_number(text)
         for name in v1.MEMORY_REFUSALS
         if (text := _find(groups.file("memory", name))) is not None
     ]
-    if not counts:
-        return None
-    hits = sum(counts)
-    return None if hits == 0 and _may_have_hit_uncounted(groups) else hits
+    return sum(counts) if counts else None
 
 
 def _may_have_hit_uncounted(groups: RunGroups) -> bool:
@@ -142,7 +146,7 @@ def _may_have_hit_uncounted(groups: RunGroups) -> bool:
     return total_limit <= limit and total_peak + margin > total_limit
 
 
-def find_number(path: Path | None) -> int | None:
+def find_number(path: str | None) -> int | None:
     """Return the number of a file, or None where it lacks or is no number."""
     text = _find(path)
     try:

@@ -37,7 +37,9 @@ _LINE_END = b"\n"
 class HybridReader:
     """Reads one hybrid run's groups; see `Reader`. What the host lacks has no column."""
 
-    def __init__(self, groups: RunGroups, inner: Path, before: Snapshot, roots: Roots) -> None:
+    def __init__(
+        self, groups: RunGroups, inner: Path, before: Snapshot, disks: Disks, roots: Roots
+    ) -> None:
         """Open every file that there is.
 
         `inner` is the v2 group of the program's processes; counters start at `before`.
@@ -50,7 +52,7 @@ class HybridReader:
         self._unified = UnifiedReader(groups.v2, inner, before, roots)
         self._baseline = before.as_columns()
         try:
-            self._cpu_fd = self._open(groups.v2 / "cpu.stat").fd
+            self._cpu_fd = self._open(f"{groups.v2}/cpu.stat").fd
         except KernelError:
             self._unified.close()
             raise
@@ -59,7 +61,7 @@ class HybridReader:
         pids = self._find("pids", v1.PIDS_CURRENT)
         self._memory_fd = -1 if memory is None else memory.fd
         self._pids_fd = -1 if pids is None else pids.fd
-        self._open_io(before, roots)
+        self._open_io(before, disks)
         self.fast_columns: tuple[str, ...] = (
             "cpu_usage_usec",
             *(("memory_current_bytes",) if memory else ()),
@@ -68,11 +70,11 @@ class HybridReader:
         )
         self._open_slow()
 
-    def _open_io(self, before: Snapshot, roots: Roots) -> None:
+    def _open_io(self, before: Snapshot, disks: Disks) -> None:
         moved = self._find("blkio", v1.IO_BYTES) if before.io is not None else None
         requests = self._find("blkio", v1.IO_OPERATIONS) if before.io is not None else None
         self._io = (moved, requests) if moved and requests else None
-        self._disks = Disks(roots)
+        self._disks = disks
         self._io_base = [self._baseline.get(column, 0) for column in IO_COLUMNS]
         self._io_data: bytes | None = None
         self._io_row = [0, 0, 0, 0]
@@ -101,7 +103,7 @@ class HybridReader:
         self._memory_places = tuple((key, places[key]) for key in present.values())
         return [*present]
 
-    def _open(self, path: Path) -> KeptFile:
+    def _open(self, path: str) -> KeptFile:
         file = KeptFile(path)
         self._files.append(file)
         return file

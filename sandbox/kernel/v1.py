@@ -7,6 +7,7 @@ a file that the kernel lacks. It is imported when the first limit is set, never 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -209,10 +210,15 @@ def count_io(directory: Path, disks: Iterable[str]) -> None:
             continue  # it was unplugged, or cannot be throttled: the counters will lack it
 
 
-def restart_peak(path: Path | None) -> None:
+def restart_peak(path: str | None) -> None:
     """Start a `max_usage` file anew from what is in use now, if there is such a file."""
-    if path is not None and path.exists():
+    if path is None:
+        return
+    try:
         write_text(path, "0")
+    except KernelError as error:
+        if error.errno != errno.ENOENT:
+            raise
 
 
 def count_everywhere(directory: Path, file: str, key: str) -> int | None:

@@ -17,7 +17,7 @@ from sandbox.kernel.hybrid_counters import (
 )
 from sandbox.kernel.hybrid_reader import HybridReader
 from sandbox.kernel.roots import Roots
-from sandbox.kernel.unified_snapshot import Snapshot
+from sandbox.kernel.unified_snapshot import Disks, Snapshot
 from sandbox.records.result import Pressure
 from sandbox.records.sample import ABSENT
 
@@ -45,12 +45,12 @@ def roots(tmp_path: Path) -> Roots:
 
 
 def open_reader(groups: RunGroups, roots: Roots, before: Snapshot | None = None) -> HybridReader:
-    before = read_snapshot(groups, roots) if before is None else before
-    return HybridReader(groups, groups.v2 / "main", before, roots)
+    before = read_snapshot(groups, Disks(roots)) if before is None else before
+    return HybridReader(groups, groups.v2 / "main", before, Disks(roots), roots)
 
 
 def test_a_snapshot_joins_both_sides(groups: RunGroups, roots: Roots) -> None:
-    snapshot = read_snapshot(groups, roots)
+    snapshot = read_snapshot(groups, Disks(roots))
 
     assert snapshot.cpu["usage_usec"] == 522_976
     assert snapshot.cpu["nr_periods"] == 12
@@ -63,7 +63,7 @@ def test_a_snapshot_joins_both_sides(groups: RunGroups, roots: Roots) -> None:
 
 
 def test_without_v1_controllers_a_snapshot_is_the_v2_side_alone(run: Path, roots: Roots) -> None:
-    snapshot = read_snapshot(RunGroups(v2=run / "unified", v1={}), roots)
+    snapshot = read_snapshot(RunGroups(v2=run / "unified", v1={}), Disks(roots))
 
     assert "nr_periods" not in snapshot.cpu
     assert snapshot.io is None
@@ -77,7 +77,7 @@ def test_io_that_no_disk_is_counted_for_is_absent_and_not_zero(
         path = groups.v1["blkio"] / f"blkio.throttle.{name}_recursive"
         path.write_text("Total 0\n")
 
-    assert read_snapshot(groups, roots).io is None
+    assert read_snapshot(groups, Disks(roots)).io is None
     reader = open_reader(groups, roots)
     reader.close()
     assert reader.fast_columns == ("cpu_usage_usec", "memory_current_bytes", "pids")
