@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from sandbox.kernel.parse import CgroupMount, parse_cgroup_mounts, parse_own_gro
 from sandbox.kernel.roots import Roots
 from sandbox.records.light import dataclass
 
-_USUAL_ROOT = Path("/sys/fs/cgroup")
+_USUAL_ROOT = "/sys/fs/cgroup"
 UNIFIED = ""
 """The unified hierarchy's name in `/proc/PID/cgroup`, where v1 has controllers."""
 
@@ -80,10 +79,9 @@ def _look(mount: CgroupMount, group: str | None, roots: Roots) -> Hierarchy:
 
 def _in_roots(point: str, roots: Roots) -> Path:
     """Return where a mount point of the usual place is, seen from `roots`."""
-    path = Path(point)
-    if path == _USUAL_ROOT or _USUAL_ROOT in path.parents:
-        return roots.cgroup / path.relative_to(_USUAL_ROOT)
-    return path
+    if _is_below(point, _USUAL_ROOT):
+        return roots.cgroup / point[len(_USUAL_ROOT) :].lstrip("/")
+    return Path(point)
 
 
 def _own_directory(point: Path, root: str, group: str | None) -> tuple[Path | None, str | None]:
@@ -93,18 +91,13 @@ def _own_directory(point: Path, root: str, group: str | None) -> tuple[Path | No
     """
     if group is None:
         return None, f"this process has no group in the hierarchy at {point}"
-    inside = posixpath.relpath(group, root) if _is_below(group, root) else None
-    if inside is None:
+    if not _is_below(group, root):
         return None, (
             f"our own group {group} is outside of what is mounted at {point}, as in a container "
             "that shares the host's cgroup namespace"
         )
-    own = point if inside == "." else point / inside
-    try:
-        present = (own / "cgroup.procs").exists()
-    except OSError:
-        present = False
-    if not present:
+    own = point / group[len(root) :].lstrip("/")
+    if not os.access(f"{own}/cgroup.procs", os.F_OK):
         return None, f"our own group {group} does not show at {own}; another mount may hide it"
     return own, None
 
@@ -126,7 +119,7 @@ def _why_not_writable(own: Path, *, mounted_writable: bool) -> str | None:
 def can_make_groups(directory: Path) -> bool:
     """Return whether we may make groups in a directory and move processes of ours into them."""
     return os.access(directory, os.W_OK | os.X_OK) and os.access(
-        directory / "cgroup.procs", os.W_OK
+        f"{directory}/cgroup.procs", os.W_OK
     )
 
 

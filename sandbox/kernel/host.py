@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sandbox.errors import KernelError
 from sandbox.kernel.files import find_text
-from sandbox.kernel.parse import parse_cpuset, parse_flat, parse_number
+from sandbox.kernel.parse import find_flat, parse_cpuset, parse_number
 from sandbox.kernel.parse_proc import (
     find_status,
     parse_cpu_model,
@@ -26,6 +26,7 @@ _USEC_PER_TICK = USEC_PER_SEC // os.sysconf("SC_CLK_TCK")
 _CPUINFO_BYTES = 4_096
 _ONLINE = "devices/system/cpu/online"
 _THROTTLE = "thermal_throttle/core_throttle_count"
+_VMSTAT_KEYS = ("pswpin", "pswpout", "oom_kill")
 _MOST_CPUS_ASKED = 64  # of a larger host some CPUs tell enough, for a warning
 
 
@@ -102,7 +103,7 @@ def read_load(roots: Roots) -> HostLoad:
         None if stat is None else parse_stat(stat[: stat.index("\n") + 1] if "\n" in stat else stat)
     )
     vmstat = find_text(roots.proc / "vmstat")
-    pages = {} if vmstat is None else parse_flat(vmstat)
+    pages = {} if vmstat is None else find_flat(vmstat, _VMSTAT_KEYS)
     loadavg = find_text(roots.proc / "loadavg")
     total = idle = steal = None
     if ticks is not None:

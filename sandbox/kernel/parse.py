@@ -7,7 +7,7 @@ a device or a line that a kernel leaves out is None or missing, never 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -99,6 +99,19 @@ def parse_flat(data: bytes | str) -> dict[str, int]:
     for line in to_bytes(data).splitlines():
         key, value = line.split()
         values[key.decode("ascii")] = to_number(value)
+    return values
+
+
+@grammar("a file of keys and numbers")
+def find_flat(data: bytes | str, keys: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of a few keys of a flat keyed file that is long; others are not read."""
+    lines = b"\n" + to_bytes(data) + b"\n"
+    values: dict[str, int] = {}
+    for key in keys:
+        start = lines.find(b"\n%s " % key.encode("ascii"))
+        if start >= 0:
+            start += len(key) + 2
+            values[key] = to_number(lines[start : lines.index(b"\n", start)])
     return values
 
 

@@ -23,6 +23,7 @@ PARSERS: tuple[Callable[[Any], Any], ...] = (
     parse.parse_limit,
     parse.parse_cpu_max,
     parse.parse_flat,
+    lambda data: parse.find_flat(data, ("some", "cpu")),
     parse.parse_io_stat,
     parse.parse_blkio,
     parse.parse_pressure,
@@ -108,6 +109,15 @@ def test_flat_keyed_files_come_back(values: dict[str, int]) -> None:
     data = "".join(f"{key} {value}\n" for key, value in values.items())
 
     assert parse.parse_flat(data) == parse.parse_flat(data.encode()) == values
+
+
+@given(values=st.dictionaries(KEYS, NUMBERS), asked=st.lists(KEYS, max_size=3))
+def test_a_few_keys_are_found_as_if_all_were_read(values: dict[str, int], asked: list[str]) -> None:
+    data = "".join(f"{key} {value}\n" for key, value in values.items())
+    keys = [*asked, *list(values)[-2:]]
+
+    assert parse.find_flat(data, keys) == {key: values[key] for key in keys if key in values}
+    assert parse.find_flat(data.rstrip("\n"), keys) == parse.find_flat(data.encode(), keys)
 
 
 @pytest.mark.parametrize("name", ["cpu.stat", "memory.stat", "memory.events", "cgroup.events"])
