@@ -166,7 +166,7 @@ class _Run:
         self.killing.callback(self.group.kill)
         program = replace(self.prepared.program, stdio=self.capturing.stdio())
         child = self.backend.launcher.start(program, self.group)
-        self.discard.callback(child.abandon)
+        self.undo.callback(child.abandon)
         self.capturing.start()
         self.group.start()
         self.reader = self.group.open_reader()
@@ -195,7 +195,6 @@ class _Run:
             self._keep_failed_start(error)
             raise
         self.discard.pop_all()
-        self.undo.callback(child.abandon)
         if self.around.on_started is not None:
             self.around.on_started(self.result)
         self.watch = Watch(
