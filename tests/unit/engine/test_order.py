@@ -203,7 +203,7 @@ def test_a_run_is_made_in_order_and_undone_in_reverse(stage: Stage) -> None:
     result = stage.run()
 
     assert result.outcome is Outcome.EXITED
-    steps = [step for step in stage.log if step not in {"reap"}]
+    steps = [step for step in stage.log if step != "reap"]
     assert steps == [
         *("create", "apply", "launch", "start", "open_reader", "release"),
         *("kill", "totals", "abandon", "remove", "close"),
