@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.errors import KernelError
-from sandbox.kernel.files import find_text, list_tree, read_text, write_text
+from sandbox.kernel.files import (
+    find_text,
+    list_tree,
+    read_text,
+    write_and_read_back,
+    write_text,
+)
 from sandbox.kernel.parse import (
     parse_blkio,
     parse_flat,
@@ -43,6 +49,7 @@ MEMORY_STAT = "memory.stat"
 MEMORY_REFUSALS = ("memory.failcnt", "memory.memsw.failcnt")
 OOM_CONTROL = "memory.oom_control"
 EVENT_CONTROL = "cgroup.event_control"
+CPUSET_MEMS = "cpuset.mems"
 PIDS_CURRENT = "pids.current"
 PIDS_PEAK = "pids.peak"
 PIDS_EVENTS = "pids.events"
@@ -57,7 +64,10 @@ _READ_AND_WRITE = rb"(?m)^(\d+:\d+) Read (\d+)\n\1 Write (\d+)$"
 
 @dataclass(frozen=True)
 class Setting:
-    """One file that can be set: its controller, its name, and cgroupspy's name for it."""
+    """One file that can be set: its controller, its name, and cgroupspy's name for it.
+
+    The last is empty for `pids`, which cgroupspy does not know.
+    """
 
     controller: str
     file: str
@@ -68,11 +78,10 @@ CPU_PERIOD = Setting("cpu", "cpu.cfs_period_us", "cfs_period_us")
 CPU_QUOTA = Setting("cpu", "cpu.cfs_quota_us", "cfs_quota_us")
 CPU_SHARES = Setting("cpu", "cpu.shares", "shares")
 CPUSET_CPUS = Setting("cpuset", "cpuset.cpus", "cpus")
-CPUSET_MEMS = Setting("cpuset", "cpuset.mems", "mems")
 MEMORY_LIMIT = Setting("memory", "memory.limit_in_bytes", "limit_in_bytes")
 MEMORY_SWAP_LIMIT = Setting("memory", "memory.memsw.limit_in_bytes", "memsw_limit_in_bytes")
 MEMORY_SOFT_LIMIT = Setting("memory", "memory.soft_limit_in_bytes", "soft_limit_in_bytes")
-PIDS_LIMIT = Setting("pids", "pids.max", "max")
+PIDS_LIMIT = Setting("pids", "pids.max", "")
 
 
 class _Files:
@@ -93,16 +102,6 @@ class _Files:
         return f"{os.fsdecode(self.node.full_path)}/{os.fsdecode(filename)}"
 
 
-class _Limit:
-    """The grammar of a limit that may be `max`, which cgroupspy's integers cannot be."""
-
-    def sanitize_get(self, value: str) -> int:
-        return parse_limit(value)
-
-    def sanitize_set(self, value: int) -> str:
-        return "max" if value > _MOST_PIDS else str(value)
-
-
 @dataclass(frozen=True)
 class _Node:
     full_path: bytes
@@ -111,15 +110,12 @@ class _Node:
 @cache
 def _controllers() -> Mapping[str, Any]:
     """Return our subclass of each cgroupspy controller; its `nodes` would load logging as well."""
-    from cgroupspy import controllers, interfaces
+    from cgroupspy import controllers
 
-    limit = type("LimitFile", (_Limit, interfaces.IntegerFile), {})
-    pids = {PIDS_LIMIT.attribute: limit(PIDS_LIMIT.file)}
     return {
         "cpu": type("Cpu", (_Files, controllers.CpuController), {}),
         "cpuset": type("CpuSet", (_Files, controllers.CpuSetController), {}),
         "memory": type("Memory", (_Files, controllers.MemoryController), {}),
-        "pids": type("Pids", (_Files, controllers.Controller), pids),
     }
 
 
@@ -133,10 +129,12 @@ def write_number(directory: Path, setting: Setting, value: int) -> int:
     Raises:
         KernelError: the file is missing, or the kernel refused the value; `errno` says why.
     """
+    if not setting.attribute:
+        text = "max" if value > _MOST_PIDS else str(value)
+        return parse_limit(write_and_read_back(f"{directory}/{setting.file}", text))
     group = _open(directory, setting)
     # None is how cgroupspy's integers say -1, v1's word for no limit.
-    plain = value if setting is PIDS_LIMIT or value != UNLIMITED else None
-    setattr(group, setting.attribute, plain)
+    setattr(group, setting.attribute, None if value == UNLIMITED else value)
     return _get_number(group, directory, setting)
 
 
@@ -146,6 +144,8 @@ def read_number(directory: Path, setting: Setting) -> int:
     Raises:
         KernelError: the file is missing or cannot be read.
     """
+    if not setting.attribute:
+        return parse_limit(read_text(f"{directory}/{setting.file}"))
     return _get_number(_open(directory, setting), directory, setting)
 
 
@@ -188,13 +188,14 @@ def fill_cpuset(parent: Path, directories: Iterable[Path]) -> None:
     Raises:
         KernelError: a file is missing, or the kernel refused.
     """
-    mems = read_numbers(parent, CPUSET_MEMS)
-    cpus = read_numbers(parent, CPUSET_CPUS)
+    # Memory nodes first, as the kernel wants it. Both are empty where the mount behaves as v2.
+    texts = {
+        name: read_text(f"{parent}/{name}").strip() for name in (CPUSET_MEMS, CPUSET_CPUS.file)
+    }
     for directory in directories:
-        if mems:  # both are empty where the mount behaves as v2: then nothing needs to be filled
-            write_numbers(directory, CPUSET_MEMS, mems)
-        if cpus:
-            write_numbers(directory, CPUSET_CPUS, cpus)
+        for name, text in texts.items():
+            if text:
+                write_text(f"{directory}/{name}", text)
 
 
 def count_io(directory: Path, disks: Iterable[str]) -> None:
