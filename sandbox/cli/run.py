@@ -274,7 +274,7 @@ def run(
 
     The program's input, output, signals and exit status stay its own; the report goes to stderr.
     """
-    given = _from_env_files(env_file or []) | parse_environment(tuple(env or ()))[0]
+    given = (_from_env_files(env_file) if env_file else {}) | parse_environment(tuple(env or ()))[0]
     limits = Limits(
         cpus=cpus,
         cpuset_cpus=None if cpuset_cpus is None else parse_cpu_list(cpuset_cpus),

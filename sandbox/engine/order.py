@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -17,9 +19,8 @@ from sandbox.environment.host import prepare
 from sandbox.errors import HostError, LaunchError, SandboxError
 from sandbox.kernel.backend import Backend, open_backend
 from sandbox.kernel.check import check
-from sandbox.kernel.host import read_host, read_load
-from sandbox.kernel.launcher import Child
-from sandbox.kernel.libc import SignalInfo
+from sandbox.kernel.host import has_energy_counters, read_host, read_load
+from sandbox.kernel.libc import SignalInfo, open_mailbox
 from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.signals import SignalState
@@ -27,6 +28,7 @@ from sandbox.records.codec import fields_of
 from sandbox.records.light import dataclass, field, replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.observed import Observed
+from sandbox.records.program import mark_name
 from sandbox.records.result import Event, Outcome, RunResult, RunWarning
 from sandbox.records.sample import TIME
 from sandbox.sampling.clock import monotonic, utc_ns
@@ -37,6 +39,7 @@ from sandbox.store.directory import new_run_id, open_directory
 from sandbox.store.home import find_home
 
 if TYPE_CHECKING:
+    from sandbox.kernel.launcher import Child
     from sandbox.kernel.scope import Scope
 
 
@@ -81,6 +84,9 @@ class _Run:
         self.around = around
         self.undo = ExitStack()
         self.watch: Watch | None = None
+        self.marks_fd: int | None = None
+        self.phases: Phases | None = None
+        self.energy: EnergyMeter | None = None
         self.problems: list[str] = []
 
     def __enter__(self) -> Self:
@@ -186,6 +192,8 @@ class _Run:
         if pending := signal.sigpending() & ENDING_SIGNALS:
             name = signal.Signals(min(pending)).name
             raise SandboxError(f"stopped by {name} before the program was started")
+        self._listen_for_marks()
+        self._start_energy()
         self.sampler.first()
         started_ns, started_utc_ns = monotonic(), utc_ns()
         self.result = replace(self.result, started_ns=started_ns, started_utc_ns=started_utc_ns)
@@ -212,7 +220,10 @@ class _Run:
 
     def finish(self, observed: Observed) -> RunResult:
         """Sweep the tree away, read the totals, remove the group and conclude."""
+        self._take_last_marks()
         self.sampler.last()
+        if self.energy is not None:
+            self.energy.read()
         leftovers = len(self.group.pids())
         self.group.kill()
         self.killing.pop_all()  # once is enough: who is not inside cannot get there any more
@@ -221,6 +232,11 @@ class _Run:
             observed = self.watch.add_late_oom_kills(observed)
         observed = replace(observed, leftover_processes=leftovers)
         totals = self.group.totals()
+        unavailable = {**self.result.unavailable, **self.group.unavailable}
+        if self.energy is not None:
+            totals = self.energy.add_to(totals)
+            unavailable |= self.energy.unavailable
+        phases = () if self.phases is None else self.phases.finish(totals, observed.ended_ns)
         load_after = read_load(self.around.roots)
         overhead = self.sampler.overhead()
         self.sink.close()
@@ -230,8 +246,9 @@ class _Run:
             replace(
                 self.result,
                 totals=totals,
+                phases=phases,
                 overhead=overhead,
-                unavailable={**self.result.unavailable, **self.group.unavailable},
+                unavailable=unavailable,
             ),
             observed,
             self.directory.blocks(),
@@ -244,6 +261,57 @@ class _Run:
         if self.around.conclude is not None:
             self.around.conclude(result)
         return result
+
+    def _start_energy(self) -> None:
+        """Count the machine's energy, where it has counters: then only is the module worth it."""
+        if has_energy_counters(self.around.roots):
+            from sandbox.sampling.energy import EnergyMeter
+
+            self.energy = EnergyMeter.start(self.around.roots, self.loop)
+            self.undo.callback(self.energy.close)
+
+    def _listen_for_marks(self) -> None:
+        """Take marks from now on; where no mailbox can be made, a run has no phases."""
+        try:
+            self.marks_fd = open_mailbox(mark_name(self.run_id).encode())
+        except OSError:
+            return
+        self.undo.callback(self._close_marks)
+        self.loop.on_fd(self.marks_fd, select.EPOLLIN, self._marked)
+
+    def _marked(self) -> None:
+        if self.marks_fd is None:
+            return
+        if self.phases is None:
+            from sandbox.engine.phases import Phases
+
+            user = self.prepared.program.user
+            self.phases = Phases(
+                fd=self.marks_fd,
+                group=self.group,
+                sampler=self.sampler,
+                energy=self.energy,
+                emit=self._emit,
+                started_ns=self.result.started_ns,
+                uids={0, os.geteuid(), *(user[:1] if user is not None else ())},
+            )
+        if not self.phases.serve():
+            self._close_marks()
+
+    def _take_last_marks(self) -> None:
+        """Serve what was sent just before the program ended."""
+        if self.marks_fd is not None:
+            waiting = select.poll()
+            waiting.register(self.marks_fd, select.POLLIN)
+            if waiting.poll(0):
+                self._marked()
+        self._close_marks()
+
+    def _close_marks(self) -> None:
+        if self.marks_fd is not None:
+            self.loop.forget(self.marks_fd)
+            os.close(self.marks_fd)
+            self.marks_fd = None
 
     def _first_result(self) -> RunResult:
         from sandbox import __version__
@@ -303,7 +371,8 @@ class _Run:
         texts = [*self.capturing.problems, *self.directory.problems()]
         if self.sampler.problem is not None:
             texts.append(self.sampler.problem)
-        return tuple(RunWarning(code="record", text=text) for text in texts)
+        warnings = (RunWarning(code="record", text=text) for text in texts)
+        return (*warnings, *(self.phases.problems() if self.phases is not None else ()))
 
 
 def _refuse_unenforced(reports: tuple[LimitReport, ...]) -> None:

@@ -6,10 +6,8 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sandbox.kernel.group import Alarm, Group
-from sandbox.kernel.launcher import Child
 from sandbox.kernel.libc import SignalInfo
 from sandbox.records.light import replace
 from sandbox.records.observed import Observed, StopCause
@@ -18,6 +16,10 @@ from sandbox.records.result import OomKill
 from sandbox.sampling.loop import Loop
 from sandbox.sampling.sampler import Sampler
 from sandbox.spec import RunSpec
+
+if TYPE_CHECKING:
+    from sandbox.kernel.group import Alarm, Group
+    from sandbox.kernel.launcher import Child
 
 Emit = Callable[[str, dict[str, Any]], None]
 """Writes one event of the run: its kind and its details."""

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.kernel.group import Group
-from sandbox.kernel.launcher import Launcher
 from sandbox.kernel.place import Place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.signals import SignalState
@@ -15,6 +13,8 @@ from sandbox.records.host import Mode
 from sandbox.records.light import dataclass
 
 if TYPE_CHECKING:
+    from sandbox.kernel.group import Group
+    from sandbox.kernel.launcher import Launcher
     from sandbox.kernel.scope import Scope  # costs milliseconds; most hosts need none
 
 

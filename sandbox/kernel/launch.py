@@ -11,15 +11,17 @@ import select
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from sandbox.errors import KernelError, SandboxError
 from sandbox.kernel import libc, lifeline
 from sandbox.kernel.birth import GO, READY, REPORT_BYTES, Birth, become, read_failure
-from sandbox.kernel.group import Group
-from sandbox.kernel.launch_error import to_error
 from sandbox.kernel.signals import SignalState, keep_exit_statuses
 from sandbox.records.light import dataclass
 from sandbox.records.program import ExitStatus, Program
+
+if TYPE_CHECKING:
+    from sandbox.kernel.group import Group
 
 # Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
 _READY_TIMEOUT_MS = 30_000
@@ -67,6 +69,8 @@ class Paused:
         data = os.read(self.report_fd, REPORT_BYTES)
         failure = read_failure(data)
         if failure is not None:
+            from sandbox.kernel.launch_error import to_error
+
             raise to_error(failure, self.birth.program, self.birth.candidates)
         return data
 

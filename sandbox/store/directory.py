@@ -14,7 +14,6 @@ from sandbox.records.codec import to_line, to_lines
 from sandbox.records.result import Event, Outcome
 from sandbox.records.sample import Block, SampleSink, Table
 from sandbox.store import names
-from sandbox.store.events import read_events
 from sandbox.store.files import (
     EVENTS,
     GROUPS,
@@ -27,7 +26,6 @@ from sandbox.store.files import (
 )
 from sandbox.store.home import open_child, open_home
 from sandbox.store.locks import hold, let_go
-from sandbox.store.memory import MemoryDirectory
 from sandbox.store.names import NameInUseError, check_name, new_name, new_run_id
 from sandbox.store.problems import Problems, describe
 from sandbox.store.samples import CAP_BYTES, SampleWriter, thinned_event
@@ -108,6 +106,8 @@ def open_directory(home: Path, run_id: str, name: str | None) -> Directory:
     except NameInUseError:
         raise
     except StoreError as exc:
+        from sandbox.store.memory import MemoryDirectory
+
         return MemoryDirectory(run_id, name or new_name(), problem=f"nothing is kept: {exc}")
 
 
@@ -228,6 +228,8 @@ class RunDirectory:
 
     def events(self) -> Iterator[Event]:
         """Return what was appended."""
+        from sandbox.store.events import read_events
+
         return read_events(self.path)
 
     def output_paths(self) -> tuple[Path, Path] | None:
