@@ -39,8 +39,10 @@ from sandbox.store.directory import new_run_id, open_directory
 from sandbox.store.home import find_home
 
 if TYPE_CHECKING:
+    from sandbox.engine.phases import Phases
     from sandbox.kernel.launcher import Child
     from sandbox.kernel.scope import Scope
+    from sandbox.sampling.energy import EnergyMeter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from sandbox.errors import EXIT_NOT_EXECUTABLE, HostError, LaunchError
 from sandbox.records.host import Host
 from sandbox.records.light import dataclass
 from sandbox.records.limits import LimitReport, LimitState
-from sandbox.records.program import Program
+from sandbox.records.program import MARKS_VARIABLE, Program, mark_name
 from sandbox.spec import RunSpec, Ulimit
 
 RUN_ID_VARIABLE = "SANDBOX_RUN_ID"
@@ -76,7 +76,7 @@ def _environment(
     environment = dict(os.environb)
     for name in spec.environment_unset:
         environment.pop(os.fsencode(name), None)
-    ours = {**hints, RUN_ID_VARIABLE: run_id}
+    ours = {**hints, RUN_ID_VARIABLE: run_id, MARKS_VARIABLE: f"@{mark_name(run_id)}"}
     if home is not None:
         # As docker: caches below another user's HOME could not be written. USER and LOGNAME stay
         # what they are, which docker does not set either.

@@ -33,7 +33,7 @@ from sandbox.kernel.roots import Roots
 from sandbox.records.host import Mode
 from sandbox.records.limits import LimitReport
 from sandbox.records.program import Program
-from sandbox.records.result import Totals
+from sandbox.records.result import Split, Totals
 from sandbox.spec import Limits
 
 _PATIENCE_NS = 5_000_000_000
@@ -270,6 +270,17 @@ class BareGroup:
             memory_peak_bytes=peak_bytes,
             memory_peak_source=None if peak_bytes is None else "sampled",
         )
+
+    def split(self) -> Split:
+        """Return sums over the processes as they are now; the peaks of phases are sampled."""
+        used_usec, *_ = self._own_tree().read_fast()
+        user_usec, system_usec = self._own_tree().cpu_split_usec()
+        totals = Totals(
+            cpu_usage_usec=used_usec,
+            cpu_user_usec=user_usec,
+            cpu_system_usec=max(0, system_usec),
+        )
+        return Split(totals=totals)
 
     def _peak_bytes(self, largest_rss_bytes: int) -> int | None:
         """Return the largest sum seen, or the largest process by the kernel, if that is more."""

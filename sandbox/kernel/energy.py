@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sandbox.errors import KernelError
 from sandbox.kernel.files import KeptFile, read_text
+from sandbox.kernel.host import NO_ENERGY
 from sandbox.kernel.parse import parse_number
 from sandbox.kernel.roots import Roots
 from sandbox.records.light import dataclass
@@ -21,7 +22,6 @@ from sandbox.records.light import dataclass
 _ZONE_PREFIX = "intel-rapl:"
 _PACKAGE = "package"
 
-NO_POWERCAP = "this machine has no powercap energy counters, as most virtual machines"
 NOT_READABLE = "only root may read the energy counters: see `sandbox doctor energy`"
 
 
@@ -53,7 +53,7 @@ def find_zones(roots: Roots) -> Zones:
     try:
         names = sorted(name for name in os.listdir(directory) if name.startswith(_ZONE_PREFIX))  # noqa: PTH208 - names are all that is needed
     except OSError:
-        return Zones(reason=NO_POWERCAP)
+        return Zones(reason=NO_ENERGY)
     zones: list[Zone] = []
     refused = False
     for name in names:
@@ -63,7 +63,7 @@ def find_zones(roots: Roots) -> Zones:
             refused = refused or error.errno in {errno.EACCES, errno.EPERM}
     if any(zone.is_package for zone in zones):
         return Zones(zones=tuple(zones))
-    return Zones(reason=NOT_READABLE if refused else NO_POWERCAP, is_refused=refused)
+    return Zones(reason=NOT_READABLE if refused else NO_ENERGY, is_refused=refused)
 
 
 def _look(zone: Path, found: list[Zone]) -> Zone:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from sandbox.records.host import Mode
 from sandbox.records.limits import LimitReport
-from sandbox.records.result import Totals
+from sandbox.records.result import Split, Totals
 from sandbox.spec import Limits
 
 
@@ -120,6 +120,12 @@ class Group(Protocol):
 
     def totals(self) -> Totals:
         """Return the exact counters since `start`, read from the kernel."""
+
+    def split(self) -> Split:
+        """Read the counters while the program runs, and start the peaks anew where that can be.
+
+        The peaks of `totals` stay those of the whole run.
+        """
 
     def remove(self) -> None:
         """Remove every directory, those that the program made included, bottom up."""

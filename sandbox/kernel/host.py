@@ -27,6 +27,8 @@ _CPUINFO_BYTES = 4_096
 _ONLINE = "devices/system/cpu/online"
 _THROTTLE = "thermal_throttle/core_throttle_count"
 _VMSTAT_KEYS = ("pswpin", "pswpout", "oom_kill")
+_ENERGY = "class/powercap"
+NO_ENERGY = "this machine has no powercap energy counters, as most virtual machines"
 _MOST_CPUS_ASKED = 64  # of a larger host some CPUs tell enough, for a warning
 
 
@@ -51,7 +53,13 @@ def read_host(roots: Roots, place: Place) -> Host:
         machine=system.machine,
         cpu_model=_cpu_model(roots.proc / "cpuinfo"),
         hostname=system.nodename or None,
+        unavailable={} if has_energy_counters(roots) else {"energy_uj": NO_ENERGY},
     )
+
+
+def has_energy_counters(roots: Roots) -> bool:
+    """Return whether powercap is there; `energy.py` tells whether it can be read."""
+    return os.path.isdir(f"{roots.sys}/{_ENERGY}")  # noqa: PTH112 - on the way of every start
 
 
 def _must(path: Path) -> str:

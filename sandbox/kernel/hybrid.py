@@ -35,7 +35,7 @@ from sandbox.kernel.v1_alarm import OomAlarm
 from sandbox.records.host import Mode
 from sandbox.records.light import replace
 from sandbox.records.limits import LimitReport
-from sandbox.records.result import Totals
+from sandbox.records.result import Split, Totals
 from sandbox.spec import Limits
 
 _THROTTLING = ("cpu_periods", "cpu_throttled_periods", "cpu_throttled_usec")
@@ -100,6 +100,8 @@ class HybridGroup:
         self.unavailable: Mapping[str, str] = {}
         """What this group cannot measure, and why; known once the child is inside."""
         self._before = Snapshot()
+        self._earlier_peak_bytes = 0
+        """The largest memory peak of the phases that have ended."""
         self._disks = Disks(roots)
         self._oom: OomAlarm | None = None
         self._alarms: list[OomAlarm | v2.EventsAlarm] = []
@@ -188,8 +190,11 @@ class HybridGroup:
     def totals(self) -> Totals:
         """Return the exact counters since `start`."""
         after = read_snapshot(self._groups, self._disks)
+        memory_peak = self._phase_peak()
+        if memory_peak is not None:
+            memory_peak = max(memory_peak, self._earlier_peak_bytes)
         peaks = (
-            find_number(self._groups.file("memory", v1.MEMORY_PEAK)),
+            memory_peak,
             None,
             find_number(self._groups.file("pids", v1.PIDS_PEAK)),
         )
@@ -199,6 +204,19 @@ class HybridGroup:
             self.unavailable = {**self.unavailable, "limit_hits": _NO_HITS}
         # The run's own limit; what a limit below did is told by `oom_kills` alone.
         return replace(totals, oom_events=None if self._oom is None else self._oom.count())
+
+    def _phase_peak(self) -> int | None:
+        """Return the memory peak since the last split, or the start."""
+        return find_number(self._groups.file("memory", v1.MEMORY_PEAK))
+
+    def split(self) -> Split:
+        """Return the counters now, and start the memory peak anew; v1 has only one for all."""
+        totals = self.totals()
+        peak = self._phase_peak()
+        if peak is not None:
+            self._earlier_peak_bytes = max(self._earlier_peak_bytes, peak)
+            v1.restart_peak(self._groups.file("memory", v1.MEMORY_PEAK))
+        return Split(totals=totals, memory_peak_bytes=peak)
 
     # --- out of memory
 

@@ -23,7 +23,7 @@ from sandbox.kernel.unified_snapshot import IO_COLUMNS, RESOURCES, Snapshot, rea
 from sandbox.kernel.unified_totals import PeakFile, totals_between
 from sandbox.records.host import Mode
 from sandbox.records.limits import LimitReport
-from sandbox.records.result import Totals
+from sandbox.records.result import Split, Totals
 from sandbox.spec import Limits
 
 _METRICS = {
@@ -81,6 +81,8 @@ class UnifiedGroup:
         self._alarms: list[v2.EventsAlarm] = []
         self._memory_peak: PeakFile | None = None
         self._swap_peak: PeakFile | None = None
+        self._phase_peaks: tuple[PeakFile, PeakFile] | None = None
+        """Of memory and swap, with descriptors of their own; None before the first split."""
 
     def _unmeasured(self) -> dict[str, str]:
         """Return what this group cannot measure, and why."""
@@ -231,6 +233,26 @@ class UnifiedGroup:
             ),
         )
 
+    def split(self) -> Split:
+        """Return the counters now; where the kernel can (6.12), the peaks of phases start anew.
+
+        Each descriptor has a peak of its own: starting the phase's anew leaves the run's alone.
+        """
+        totals = self.totals()
+        if self._phase_peaks is None:
+            peaks = totals.memory_peak_bytes, totals.swap_peak_bytes
+            self._phase_peaks = (
+                PeakFile(self._run / "memory.peak"),
+                PeakFile(self._run / "memory.swap.peak"),
+            )
+        else:
+            memory, swap = (peak.read() for peak in self._phase_peaks)
+            peaks = memory, swap
+        for peak in self._phase_peaks:
+            if not peak.restart():
+                peak.close()  # what it says is no phase's, so it is not read again
+        return Split(totals=totals, memory_peak_bytes=peaks[0], swap_peak_bytes=peaks[1])
+
     def remove(self) -> None:
         """Remove both groups and those that the program made, bottom up.
 
@@ -243,6 +265,6 @@ class UnifiedGroup:
         """Close what is open; the groups stay."""
         for alarm in self._alarms:
             alarm.close()
-        for peak in (self._memory_peak, self._swap_peak):
+        for peak in (self._memory_peak, self._swap_peak, *(self._phase_peaks or ())):
             if peak is not None:
                 peak.close()

@@ -38,12 +38,13 @@ class PeakFile:
             except OSError:
                 continue
 
-    def restart(self) -> None:
-        """Forget what was before, where the kernel can."""
+    def restart(self) -> bool:
+        """Forget what was before; return whether the kernel can."""
         try:
             os.write(self._fd, b"0\n")
         except OSError:
-            return
+            return False
+        return True
 
     def read(self) -> int | None:
         """Return the peak, or None where this kernel has none."""

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from sandbox.records.light import dataclass
 
+MARKS_VARIABLE = "SANDBOX_MARKS"
+"""Where a program's marks go: `@` and an abstract name, or the path of a socket."""
+
+
+def mark_name(run_id: str) -> str:
+    """Return the abstract name that the marks of a run are sent to."""
+    return f"sandbox-marks-{run_id}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Program:

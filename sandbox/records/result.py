@@ -47,6 +47,15 @@ class Pressure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EnergyUse:
+    """What one energy counter of the machine counted; everything that ran on it, not one run."""
+
+    domain: str
+    """`package-0`, or below one `package-0/dram`."""
+    energy_uj: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Totals:
     """Exact totals of the whole tree over the whole run, baseline subtracted; raw kernel integers.
 
@@ -77,6 +86,34 @@ class Totals:
     cpu_pressure: Pressure | None = None
     memory_pressure: Pressure | None = None
     io_pressure: Pressure | None = None
+    energy_uj: int | None = None
+    """Microjoules of all CPU packages: the whole machine's while the run lasted, not its share."""
+    energy: tuple[EnergyUse, ...] | None = None
+    """The same by counter; those below a package are part of it, or of the memory beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The counters of a run between two of its phases."""
+
+    totals: Totals
+    """Since the start of the run."""
+    memory_peak_bytes: int | None = None
+    """Since the last split, or the start; None where the kernel cannot start a peak anew."""
+    swap_peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """What happened between two marks."""
+
+    name: str
+    """`start` before the first mark, then what was marked."""
+    started_ns: int
+    """CLOCK_MONOTONIC."""
+    wall_ns: int
+    totals: Totals
+    """Of this phase alone; its peaks too. `memory_peak_source` says how exact that one is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +222,8 @@ class RunResult:
     """From there to the end of the main process (with --wait-all: of the last one)."""
     totals: Totals = field(default_factory=Totals)
     summary: Summary | None = None
+    phases: tuple[Phase, ...] = ()
+    """From mark to mark, the whole run; empty when nothing was marked."""
     oom_kills: tuple[OomKill, ...] = ()
     leftover_processes: int | None = None
     """Processes that outlived the main process and were killed."""

@@ -23,6 +23,7 @@ from sandbox.environment.host import (
 from sandbox.errors import HostError, LaunchError
 from sandbox.records.host import Host, Mode
 from sandbox.records.limits import LimitState
+from sandbox.records.program import MARKS_VARIABLE
 from sandbox.spec import ULIMIT_NAMES, Limits, RunSpec, Ulimit
 
 HOST = Host(
@@ -57,7 +58,11 @@ def test_the_whole_environment_of_the_caller_is_the_programs(
 
     program = _prepare().program
 
-    assert program.environment == {**os.environb, RUN_ID_VARIABLE.encode(): b"an-id"}
+    assert program.environment == {
+        **os.environb,
+        RUN_ID_VARIABLE.encode(): b"an-id",
+        MARKS_VARIABLE.encode(): b"@sandbox-marks-an-id",
+    }
     assert program.argv == ("python", "infer.py")
     assert (program.user, program.directory, program.rlimits) == (None, None, ())
 

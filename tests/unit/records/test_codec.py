@@ -15,10 +15,12 @@ from sandbox.records.host import Host, Mode
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.result import (
     DeviceIo,
+    EnergyUse,
     MemorySplit,
     OomKill,
     Outcome,
     Overhead,
+    Phase,
     Pressure,
     RunResult,
     RunWarning,
@@ -64,6 +66,8 @@ FULL = RunResult(
         memory_peak_source="kernel",
         io=(DeviceIo(device="8:0 sda", read_bytes=1, write_bytes=2, read_ops=3, write_ops=4),),
         cpu_pressure=Pressure(some_usec=7, full_usec=None),
+        energy_uj=12_000_000,
+        energy=(EnergyUse(domain="package-0", energy_uj=12_000_000),),
     ),
     summary=Summary(
         cpu_mean=0.25,
@@ -77,6 +81,7 @@ FULL = RunResult(
         ),
         samples=12,
     ),
+    phases=(Phase(name="start", started_ns=2_000_000_000, wall_ns=10, totals=Totals(pids_peak=1)),),
     oom_kills=(OomKill(time_ns=5, since_start_ns=4, cause="limit"),),
     leftover_processes=2,
     unavailable={"network": "shares the host's network"},
