@@ -1,19 +1,17 @@
 """The command line: one file a command; only `main()` exits the process."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`, as in `run`: typer reads the flags' types.
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from sandbox.cli.console import CommandExit, print_error
 from sandbox.errors import EXIT_SANDBOX, SandboxError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # In the order of `--help`. A module has one function of the command's name (`_` for `-`), or a
 # `typer.Typer` called `app` for a command with verbs of its own.
@@ -90,7 +88,7 @@ def _status_of(arguments: list[str]) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - a mistake of ours is told, not dumped
+    except Exception as error:
         if os.environ.get("SANDBOX_DEBUG"):
             raise
         print_error(
