@@ -68,11 +68,13 @@ class Sampler:
         )
         self._peaks = [ABSENT] * len(self._columns)
         self._peak_times_ns = [0] * len(self._columns)
+        self._earlier_peaks: dict[str, Peak] = {}
 
         self._slow_every = max(SLOW_INTERVAL_NS // interval_ns, 1)
-        self._slow_left = 0
+        self._slow_left = self._slow_every
         self._slow_above = _NEVER
 
+        self._waiting: list[list[int]] = []
         self._ticks = 0
         self._missed = 0
         self._max_late_ns = 0
@@ -83,49 +85,33 @@ class Sampler:
         """Read both tables right before the program is let go; return where the grid starts."""
         self._cpu_started_ns = self._cpu_clock()
         self.start_ns = self._clock()
-        self._slow_left = 0
-        self.tick(0)
+        self._read_off_grid()
         return self.start_ns
 
     def last(self) -> None:
         """Read both tables once more at the end."""
-        self._slow_left = 0
-        self.tick(0)
+        self._read_off_grid()
         self._cpu_ended_ns = self._cpu_clock()
 
     def tick(self, expirations: int) -> None:
-        """Read what is due.
+        """Read what is due; `expirations` counts the points of the grid since the last tick.
 
-        `expirations` counts the points of the grid since the last tick; 0 is a row off the grid.
-        One function and no calls that could be spared: after 10 ms of sleep nothing of this is
-        left in the CPU's caches, and each piece of code has to be fetched anew.
+        Only what cannot wait is done here: after 10 ms of sleep the caches hold nothing of ours,
+        and the rest costs a fraction when ten rows are done one after the other.
         """
-        now_ns = self._clock()
         try:
-            row = [now_ns, *self._read_fast()]
+            row = [self._clock(), *self._read_fast()]
         except (OSError, SandboxError) as exc:
-            self._reading_failed(now_ns, exc, self._sink_fast, len(self._columns))
+            self._settle()
+            self._reading_failed(exc, self._sink_fast, len(self._columns))
             return
-        try:
-            self._sink_fast(row)
-        except (OSError, SandboxError) as exc:
-            self._writing_failed(now_ns, exc)
-        peaks = self._peaks
-        for place in self._gauges:
-            if row[place] > peaks[place]:
-                peaks[place] = row[place]
-                self._peak_times_ns[place] = now_ns
-        if expirations:
-            self._ticks += 1
-            late_ns = (now_ns - self.start_ns) % self._interval_ns
-            if expirations > 1:
-                self._missed += expirations - 1
-                late_ns += (expirations - 1) * self._interval_ns
-            if late_ns > self._max_late_ns:  # noqa: PLR1730 - max() would be one more call
-                self._max_late_ns = late_ns
-            self._slow_left -= expirations
+        self._waiting.append(row)
+        if expirations > 1:
+            self._missed_ticks(row[0], expirations - 1)
+        self._slow_left -= expirations
         if self._slow_left <= 0 or row[self._memory] > self._slow_above:
-            self._record_slow(now_ns, row[self._memory])
+            self._settle()
+            self._read_slow_table(row)
 
     def cpu_usage_usec(self) -> int | None:
         """Read the CPU time of the group now, off the record; None if it cannot be read."""
@@ -137,8 +123,23 @@ class Sampler:
             return None
         return None if used_usec == ABSENT else used_usec
 
+    def read_now(self) -> None:
+        """Read both tables at once, off the grid."""
+        self._read_off_grid()
+
     def peaks(self) -> dict[str, Peak]:
         """Return the largest row of each gauge of the fast table, by column."""
+        return _largest(self._earlier_peaks, self._peaks_since_split())
+
+    def split_peaks(self) -> dict[str, Peak]:
+        """Return the peaks since the last split, or the first row, and begin new ones."""
+        since = self._peaks_since_split()
+        self._earlier_peaks = _largest(self._earlier_peaks, since)
+        self._peaks = [ABSENT] * len(self._columns)
+        return since
+
+    def _peaks_since_split(self) -> dict[str, Peak]:
+        self._settle()
         return {
             self._columns[place]: Peak(self._peaks[place], self._peak_times_ns[place])
             for place in self._gauges
@@ -147,6 +148,7 @@ class Sampler:
 
     def overhead(self) -> Overhead:
         """Return what sampling cost from `first` to `last`, or until now."""
+        self._settle()
         ended_ns = self._cpu_clock() if self._cpu_ended_ns is None else self._cpu_ended_ns
         return Overhead(
             cpu_usec=(ended_ns - self._cpu_started_ns) // _NS_PER_USEC,
@@ -155,30 +157,63 @@ class Sampler:
             max_late_ns=self._max_late_ns,
         )
 
-    def _record_slow(self, now_ns: int, memory_bytes: int) -> None:
+    def _read_off_grid(self) -> None:
+        self._settle()
+        try:
+            row = [self._clock(), *self._read_fast()]
+        except (OSError, SandboxError) as exc:
+            self._reading_failed(exc, self._sink_fast, len(self._columns))
+            return
+        self._take(row)
+        self._read_slow_table(row)
+
+    def _missed_ticks(self, now_ns: int, missed: int) -> None:
+        self._missed += missed
+        late_ns = (now_ns - self.start_ns) % self._interval_ns + missed * self._interval_ns
+        self._max_late_ns = max(self._max_late_ns, late_ns)
+
+    def _settle(self) -> None:
+        """Do what could wait, for the rows of all ticks since the last time."""
+        rows, self._waiting = self._waiting, []
+        self._ticks += len(rows)
+        for row in rows:
+            late_ns = (row[0] - self.start_ns) % self._interval_ns
+            self._max_late_ns = max(self._max_late_ns, late_ns)
+            self._take(row)
+
+    def _take(self, row: list[int]) -> None:
+        for place in self._gauges:
+            if row[place] > self._peaks[place]:
+                self._peaks[place] = row[place]
+                self._peak_times_ns[place] = row[0]
+        try:
+            self._sink_fast(row)
+        except (OSError, SandboxError) as exc:
+            self._writing_failed(row[0], exc)
+
+    def _read_slow_table(self, fast_row: list[int]) -> None:
+        """Read the slow table too; its row bears the time of the fast one beside it."""
         self._slow_left = self._slow_every
+        memory_bytes = fast_row[self._memory]
         if self._memory and memory_bytes != ABSENT:
             self._slow_above = memory_bytes + memory_bytes // _GROWTH_SHARE
         try:
-            row = [now_ns, *self._read_slow()]
+            row = [fast_row[0], *self._read_slow()]
         except (OSError, SandboxError) as exc:
-            self._reading_failed(now_ns, exc, self._sink_slow, 1 + self._slow_width)
+            self._reading_failed(exc, self._sink_slow, 1 + self._slow_width)
             return
         try:
             self._sink_slow(row)
         except (OSError, SandboxError) as exc:
-            self._writing_failed(now_ns, exc)
+            self._writing_failed(row[0], exc)
 
     def _reading_failed(
-        self,
-        now_ns: int,
-        exc: OSError | SandboxError,
-        put: Callable[[Sequence[int]], None],
-        width: int,
+        self, exc: OSError | SandboxError, put: Callable[[Sequence[int]], None], width: int
     ) -> None:
         """Note the first failure and mark it by a row without values; later ones are the same."""
         if self.problem is not None:
             return
+        now_ns = self._clock()
         why = str(exc)
         if isinstance(exc, OSError):
             why = errno.errorcode.get(exc.errno or 0, why)
@@ -202,6 +237,15 @@ class Sampler:
 def _place(columns: tuple[str, ...], name: str) -> int:
     """Return where a column is; 0, the place of the time, stands for "not here"."""
     return columns.index(name) if name in columns else 0
+
+
+def _largest(earlier: dict[str, Peak], later: dict[str, Peak]) -> dict[str, Peak]:
+    larger = {
+        column: peak
+        for column, peak in later.items()
+        if column not in earlier or peak.value > earlier[column].value
+    }
+    return earlier | larger
 
 
 def _discard(_row: Sequence[int]) -> None:

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_FILES = 32, MOST_TEXT = 8192, WARM_UP = 5 };
+enum { MOST_FILES = 1024, MOST_TEXT = 1024, WARM_UP = 5 };
 
 static int64_t now_ns(clockid_t clock)
 {

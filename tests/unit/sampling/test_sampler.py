@@ -123,8 +123,28 @@ def test_the_last_sample_is_a_row_of_both_tables_wherever_the_grid_is(rig: Rig) 
 def test_a_row_is_the_time_and_what_was_read(rig: Rig) -> None:
     rig.reader.row = [5, 1010, 2]
     rig.tick()
+    rig.clock.now_ns += 1
+    rig.sampler.last()
 
-    assert rig.rows.fast_rows[-1] == [1_010_000_000, 5, 1010, 2]
+    assert rig.rows.fast_rows[1:] == [[1_010_000_000, 5, 1010, 2], [1_010_000_001, 5, 1010, 2]]
+
+
+def test_no_row_waits_longer_than_for_the_next_slow_one(rig: Rig) -> None:
+    for tick in range(1, 40):
+        rig.tick()
+        newest_ns = rig.rows.fast_rows[-1][0]
+
+        assert rig.clock.now_ns - newest_ns < 100 * MS
+        assert len(rig.rows.fast_rows) == 1 + tick // 10 * 10
+        assert rig.rows.slow_rows[-1][0] == newest_ns
+
+
+def test_what_is_asked_between_two_slow_rows_counts_the_rows_that_wait(rig: Rig) -> None:
+    rig.tick(late_ns=3 * MS, memory=1001)
+
+    assert rig.sampler.overhead().ticks == 1
+    assert rig.sampler.overhead().max_late_ns == 3 * MS
+    assert rig.sampler.peaks()["memory_current_bytes"].value == 1001
 
 
 @pytest.mark.parametrize(
@@ -342,6 +362,7 @@ def test_a_row_is_not_changed_after_it_was_handed_over(rig: Rig) -> None:
     copies = [tuple(row) for row in rig.rows.fast_rows]
     for step in range(5):
         rig.tick(memory=step)
+    rig.sampler.last()
 
     assert [tuple(row) for row in rig.rows.fast_rows[:1]] == copies
-    assert len({id(row) for row in rig.rows.fast_rows}) == 6
+    assert len({id(row) for row in rig.rows.fast_rows}) == 7
