@@ -13,6 +13,7 @@ _PLACES = {
     "RunSpec": "sandbox.spec",
     "SandboxError": "sandbox.errors",
     "load": "sandbox.store.reading",
+    "mark": "sandbox.environment.marks",
     "run": "sandbox.helper.client",
 }
 
@@ -24,10 +25,12 @@ __all__ = [
     "SandboxError",
     "__version__",
     "load",
+    "mark",
     "run",
 ]
 
 if TYPE_CHECKING:
+    from sandbox.environment.marks import mark
     from sandbox.errors import SandboxError
     from sandbox.helper.client import run
     from sandbox.records.result import Outcome, RunResult

@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "sandbox.cli.run",
     "runs": "sandbox.cli.runs",
     "clean": "sandbox.cli.clean",
+    "mark": "sandbox.cli.mark",
     "doctor": "sandbox.cli.doctor",
 }
 

@@ -14,12 +14,14 @@ from sandbox.report.numbers import (
     count_text,
     cpus_text,
     duration_text,
+    energy_text,
     percent_text,
     ratio_of,
     size_text,
     time_text,
 )
 from sandbox.report.parts import header, warning_lines
+from sandbox.report.phases import energy_line, phase_lines
 from sandbox.report.style import Style, command_line, printable
 from sandbox.units import NS_PER_SEC, format_cpu_list
 
@@ -45,11 +47,15 @@ def render_details(
     if curve is not None:
         lines += _charts(result, curve, style)
     if result.outcome is not Outcome.NOT_STARTED:
+        if result.phases:
+            lines += ["", style.paint("Phases", "bold")]
+            lines += ["  " + line for line in phase_lines(result.phases, style, is_full=True)]
         lines += _section("CPU", _cpu_rows(result), style)
         lines += _section("Memory", _memory_rows(result), style)
         lines += _section("Block I/O", _io_rows(result), style)
         lines += _section("Processes", _process_rows(result), style)
         lines += _section("Pressure", _pressure_rows(result), style)
+        lines += _section("Energy of the whole machine", _energy_rows(result), style)
     lines += _limits(result.limits, style)
     lines += _section("Measuring", _measuring_rows(result), style)
     lines += _section("Host", _host_rows(result), style)
@@ -261,6 +267,12 @@ def _pressure(pressure: Pressure, wall_ns: int | None) -> str:
         return f"{time_text(usec)} ({percent_text(share)})" if usec else time_text(usec)
 
     return f"some waited {part(pressure.some_usec)}, all waited {part(pressure.full_usec)}"
+
+
+def _energy_rows(result: RunResult) -> list[Row]:
+    rows = [(use.domain, energy_text(use.energy_uj)) for use in result.totals.energy or ()]
+    line = energy_line(result)
+    return [("all packages", line), *rows] if line else rows
 
 
 def _limits(limits: Sequence[LimitReport], style: Style) -> list[str]:

@@ -8,6 +8,8 @@ from sandbox.units import format_size
 ABSENT_TEXT = "-"
 _NS_PER_USEC = 1_000
 _FEW_CPUS = 9.995
+_UJ_PER_JOULE = 1_000_000
+_KILO = 1_000
 
 
 def cpus_text(cpus: float | None) -> str:
@@ -32,6 +34,16 @@ def duration_text(duration_ns: int | None) -> str:
     if duration_ns is None:
         return ABSENT_TEXT
     return "0 s" if duration_ns == 0 else short_duration(duration_ns)
+
+
+def energy_text(energy_uj: int | None) -> str:
+    """Return microjoules as people read them: `61.2 J`, `1.24 kJ`."""
+    if energy_uj is None:
+        return ABSENT_TEXT
+    joules = energy_uj / _UJ_PER_JOULE
+    if joules < _KILO:
+        return f"{joules:.3g} J"
+    return f"{joules / _KILO:.3g} kJ" if joules < _KILO * _KILO else f"{joules / _KILO:.0f} kJ"
 
 
 def percent_text(ratio: float | None) -> str:

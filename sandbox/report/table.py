@@ -29,6 +29,7 @@ from sandbox.report.parts import LABEL_WIDTH, header, labelled, lacking, warning
 from sandbox.report.style import Style
 
 _SHOWN_WARNINGS = 4
+_SHOWN_PHASES = 12
 _NS_PER_USEC = 1_000
 _SAMPLED = "~"
 
@@ -39,6 +40,10 @@ def render_result(result: RunResult, *, width: int, color: bool, unicode: bool) 
     lines = [header(result, style)]
     if result.summary is not None or result.wall_ns is not None:
         lines += ["", *_grid(result, style), "", *_measured(result, style)]
+    if result.phases:
+        from sandbox.report.phases import phase_lines
+
+        lines += ["", *phase_lines(result.phases, style, most=_SHOWN_PHASES)]
     if result.warnings:
         lines += ["", *warning_lines(result.warnings, style, most=_SHOWN_WARNINGS), ""]
     lines += _details(result, style)
@@ -56,6 +61,10 @@ def _measured(result: RunResult, style: Style) -> Iterator[str]:
     for label, text in (("disk", _disk(result.summary)), ("waited", _waited(result))):
         if text:
             yield from labelled(label, text, style)
+    if result.totals.energy_uj is not None:
+        from sandbox.report.phases import energy_line
+
+        yield from labelled("energy", energy_line(result), style)
     two_lines = 2 * (style.width - LABEL_WIDTH)
     yield from labelled("unavailable", lacking(result, two_lines), style)
 
