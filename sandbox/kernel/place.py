@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,7 +37,8 @@ V1_USED = ("cpu", "cpuacct", "memory", "pids", "cpuset", "blkio", "freezer")
 
 GROUP_PREFIX = "run-"
 INNER_GROUP = "main"
-_RUN_GROUP = rf"{GROUP_PREFIX}[A-Za-z0-9._-]+"
+# Without a dot, which every unit's name has: systemd calls its transient ones `run-….scope` too.
+_RUN_GROUP = rf"{GROUP_PREFIX}[A-Za-z0-9_-]+"
 _NEXT_TO_NOTHING = "no controller can be enabled"
 _CROWDED = "it holds processes, so the kernel would refuse"
 
@@ -112,22 +113,29 @@ def _unified_place(hierarchy: Hierarchy, roots: Roots) -> Place:
         chain = tuple(step for step in chain if step == unit or unit in step.parents)
         if is_systemds and not _is_delegated(unit):
             return _ask_systemd(own, top, roots, f"{unit} was not delegated to us")
-    # In a container everything that is seen is ours to arrange.
-    home = None if is_systemds else (unit or top)
-    candidates = [_weigh(step, top, home) for step in chain if can_make_groups(step)]
-    if not candidates:
+    # In a container everything that is seen is ours to arrange; under systemd a unit's other
+    # processes are left where they are as long as a scope can be had.
+    best = _best(chain, top, None if is_systemds else (unit or top))
+    if is_systemds and (best is None or not best.controllers):
+        asked = _ask_systemd(own, top, roots, "our unit's group holds other processes")
+        if asked.needs_scope:
+            return asked
+        best = _best(chain, top, unit)
+    if best is None:
         return Place(mode=Mode.NONE, reason=hierarchy.reason or f"{own} cannot be written")
-    best = max(candidates, key=_merit)  # the first of equals: the nearest
     if not best.controllers:
         why = next(iter(best.refusals.values()), _NEXT_TO_NOTHING)
-        if is_systemds:
-            return _ask_systemd(own, top, roots, why)
         return Place(mode=Mode.NONE, reason=f"cgroup v2 at {top}, but {why}")
     return replace(
         _place_in(best, top, f"groups below {best.directory}, {_who()}"),
         own=own,
         outer_run=None if outer_run is None else outer_run.name,
     )
+
+
+def _best(chain: Iterable[Path], top: Path, home: Path | None) -> _Candidate | None:
+    candidates = [_weigh(step, top, home) for step in chain if can_make_groups(step)]
+    return max(candidates, key=_merit, default=None)  # the first of equals: the nearest
 
 
 def _place_in(candidate: _Candidate, top: Path, where: str) -> Place:
@@ -189,8 +197,8 @@ def _why_closed(directory: Path) -> str | None:
 def _may_make_room(directory: Path, home: Path | None) -> bool:
     """Return whether the processes in a group are ours to move into a leaf below it.
 
-    We alone, or all that a container has in its own topmost group; a pid of 0 is a process
-    outside of the container.
+    We alone, or all that our container or delegated unit has in its topmost group, `home`; a pid
+    of 0 is a process outside of the container.
     """
     pids = v2.list_own_pids(directory)
     if pids == (os.getpid(),):
