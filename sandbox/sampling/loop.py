@@ -36,17 +36,6 @@ class _Rank(IntEnum):
     TICK = 3
 
 
-class _Source:
-    """One descriptor that is watched."""
-
-    __slots__ = ("callback", "fd", "rank")
-
-    def __init__(self, fd: int, rank: _Rank, callback: Callable[[], None]) -> None:
-        self.fd = fd
-        self.rank = rank
-        self.callback = callback
-
-
 class Deadline:
     """A call at a moment; `cancel` takes it back."""
 
@@ -127,7 +116,8 @@ class Loop:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._sources: dict[int, _Source] = {}
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._ranks: dict[int, _Rank] = {}
         self._deadlines: list[Deadline] = []
         self._deadlines_made = 0
         self._deadline_fd = libc.timerfd_create()
@@ -150,7 +140,7 @@ class Loop:
 
     def forget(self, fd: int) -> None:
         """Watch `fd` no longer; also right inside a callback, also when it was never watched."""
-        if self._sources.pop(fd, None) is not None:
+        if self._callbacks.pop(fd, None) is not None:
             with suppress(OSError):  # closed already: epoll has dropped it by itself
                 self._epoll.unregister(fd)
 
@@ -206,14 +196,14 @@ class Loop:
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Serve until `until()` is true, which is asked before each wait, or `stop` is called."""
         self._is_stopped = False
-        poll, sources = self._epoll.poll, self._sources
+        poll, callbacks = self._epoll.poll, self._callbacks
         with _garbage_collection_off():
             while not self._is_stopped and not until():
                 ready = poll(-1, _MOST_EVENTS)
                 if len(ready) == 1:  # nearly always, and then there is nothing to put in order
-                    sources[ready[0][0]].callback()
+                    callbacks[ready[0][0]]()
                 else:
-                    self._serve([sources[fd] for fd, _ in ready])
+                    self._serve([fd for fd, _ in ready])
 
     def stop(self) -> None:
         """Make `run` return after the callback that is running."""
@@ -227,7 +217,7 @@ class Loop:
             self.drop(ticker)
         self._epoll.close()
         os.close(self._deadline_fd)
-        self._sources.clear()
+        self._callbacks.clear()
         self._deadlines.clear()
         if self._signal_fd is not None:
             os.close(self._signal_fd)
@@ -248,14 +238,15 @@ class Loop:
 
     def _watch(self, fd: int, mask: int, rank: _Rank, callback: Callable[[], None]) -> None:
         self._epoll.register(fd, mask)
-        self._sources[fd] = _Source(fd, rank, callback)
+        self._callbacks[fd] = callback
+        self._ranks[fd] = rank
 
-    def _serve(self, ready: list[_Source]) -> None:
-        ready.sort(key=lambda source: source.rank)
-        for source in ready:
+    def _serve(self, ready: list[int]) -> None:
+        waiting = [(fd, self._callbacks[fd]) for fd in sorted(ready, key=self._ranks.__getitem__)]
+        for fd, callback in waiting:
             # An earlier callback may have forgotten it, and its number may be another's by now.
-            if self._sources.get(source.fd) is source:
-                source.callback()
+            if self._callbacks.get(fd) is callback:
+                callback()
                 if self._is_stopped:
                     return
 
