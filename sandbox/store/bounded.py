@@ -6,12 +6,14 @@ import errno
 import os
 from array import array
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sandbox.records.sample import Table
 from sandbox.store.format import Encoder, FormatError
-from sandbox.store.scan import BlockReader, Scanner, StoredBlock
 from sandbox.store.targets import FileTarget, MemoryTarget
+
+if TYPE_CHECKING:
+    from sandbox.store.scan import BlockReader, Scanner, StoredBlock
 
 AnyTarget = TypeVar("AnyTarget", FileTarget, MemoryTarget)
 
@@ -56,7 +58,7 @@ class _Thinning(Generic[AnyTarget]):
         self._offset = begin
         self._end = source.size
         self._encoder = encoder
-        self._scanner = Scanner(source.read_at)
+        self._scanner = _scan(source)
         self._halves: dict[Table, _Half] = {}
         self.sibling: AnyTarget = source.sibling()
         self.sibling.append(source.read_at(0, begin))
@@ -95,6 +97,12 @@ class _Thinning(Generic[AnyTarget]):
             if half.rows():
                 self.sibling.append(self._encoder.block(table, half.columns))
                 half.columns = []
+
+
+def _scan(target: FileTarget | MemoryTarget) -> Scanner:
+    from sandbox.store.scan import Scanner  # what a short run never needs
+
+    return Scanner(target.read_at)
 
 
 class BoundedLog(Generic[AnyTarget]):
@@ -160,6 +168,8 @@ class BoundedLog(Generic[AnyTarget]):
 
     def blocks(self) -> BlockReader:
         """Return a reader of what was appended."""
+        from sandbox.store.scan import BlockReader
+
         return BlockReader(self._target.read_at)
 
     def move_to(self, other: BoundedLog[FileTarget], most_blocks: int) -> bool:
@@ -170,7 +180,7 @@ class BoundedLog(Generic[AnyTarget]):
         """
         if self._thinning is not None:
             return False  # soon done, and by then half as much
-        scanner, offset = Scanner(self._target.read_at), self._begin
+        scanner, offset = _scan(self._target), self._begin
         try:
             for _ in range(most_blocks):
                 block = scanner.next_block(offset)

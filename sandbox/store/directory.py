@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 from sandbox.errors import StoreError
 from sandbox.records.codec import to_line, to_lines
+from sandbox.records.light import dataclass
 from sandbox.records.result import Event, Outcome
 from sandbox.records.sample import Block, SampleSink, Table
 from sandbox.store import names
@@ -273,7 +274,8 @@ class RunDirectory:
         self._events_fd = self._fd = self._home_fd = -1
 
 
-class _Opened(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
     home_fd: int
     fd: int
     lock_fd: int

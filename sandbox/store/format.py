@@ -22,9 +22,10 @@ from functools import cache
 from importlib import import_module
 from itertools import accumulate
 from operator import sub
-from typing import Any, NamedTuple
+from typing import Any
 
 from sandbox.errors import StoreError
+from sandbox.records.light import dataclass
 from sandbox.records.sample import Table
 
 SCHEMA = 1
@@ -61,7 +62,8 @@ class Codec(IntEnum):
     ZSTD = 2
 
 
-class Header(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Header:
     """What stands before the blocks."""
 
     columns: dict[Table, tuple[str, ...]]
@@ -72,7 +74,8 @@ class Header(NamedTuple):
     """… and the wall clock at the same moment."""
 
 
-class Head(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Head:
     """The fixed part of a block."""
 
     table: Table

@@ -18,6 +18,7 @@ from sandbox.units import NS_PER_SEC
 BLOCK_NS = NS_PER_SEC
 CAP_BYTES = 64 << 20
 MEMORY_CAP_BYTES = 8 << 20
+_KEPT_ROWS = 1024  # ten seconds: so short a run is summed up without reading its file again
 _MOVED_BLOCKS = 256  # from memory to the file at a time: a few milliseconds
 
 
@@ -110,6 +111,8 @@ class SampleWriter:
         """The first failure to write; None as long as there was none."""
         self._encoder = Encoder()
         self._stride = 1
+        self._kept: list[Block] | None = []
+        self._kept_rows = 0
         self._on_thinned = on_thinned
         self._cap_bytes = cap_bytes
         self._header = encode_header(
@@ -138,6 +141,7 @@ class SampleWriter:
 
     def _write(self, table: Table, columns: list[array[int]]) -> None:
         block, rows = self._encoder.block(table, columns), len(columns[0])
+        self._keep(Block(table, self.columns[table], tuple(columns)), rows)
         file = self._open_file()
         if file is not None and self._catch_up(file, _MOVED_BLOCKS):
             try:
@@ -150,6 +154,13 @@ class SampleWriter:
             self._memory.append(block, rows)
         except OSError as exc:  # at its bounds: even thinned there is no room for more
             self._failed(exc)
+
+    def _keep(self, block: Block, rows: int) -> None:
+        self._kept_rows += rows
+        if self._kept is not None and self._kept_rows <= _KEPT_ROWS:
+            self._kept.append(block)
+        else:
+            self._kept = None
 
     def _open_file(self) -> BoundedLog[FileTarget] | None:
         """Write the header, if that could not be done before; return what takes blocks."""
@@ -177,6 +188,7 @@ class SampleWriter:
 
     def _thin(self) -> None:
         self._stride *= 2
+        self._kept = None  # more than what is on record from now on
         for rows in self._tables.values():
             rows.thin(self._stride)
         if self._on_thinned is not None:
@@ -195,6 +207,9 @@ class SampleWriter:
 
     def blocks(self) -> Iterator[Block]:
         """Return all blocks: those of the file, then those that still wait in memory."""
+        if self._kept is not None:
+            yield from self._kept
+            return
         if self._file is not None:
             try:
                 yield from self._file.blocks()

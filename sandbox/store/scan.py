@@ -6,9 +6,9 @@ import os
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from sandbox.errors import StoreError
+from sandbox.records.light import dataclass
 from sandbox.records.sample import Block, Table
 from sandbox.store import format as layout
 
@@ -18,7 +18,8 @@ Read = Callable[[int, int], bytes]
 _CHUNK_BYTES = 1 << 18
 
 
-class StoredBlock(NamedTuple):
+@dataclass(frozen=True)
+class StoredBlock:
     """An intact block and where it stands."""
 
     start: int

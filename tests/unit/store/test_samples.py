@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.records.sample import ABSENT, SampleSink, Table
+from sandbox.store import samples
 from sandbox.store.samples import SampleWriter
 from sandbox.store.scan import read_blocks
 from sandbox.store.targets import FileTarget
@@ -43,6 +44,12 @@ class FailingFile(FileTarget):
         if self.room is not None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().sibling()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read here comes from the file, as that of a long run does."""
+    monkeypatch.setattr(samples, "_KEPT_ROWS", 0)
 
 
 @pytest.fixture
@@ -356,6 +363,22 @@ def test_whatever_the_disk_does_no_row_is_lost(
         writer.release()
     finally:
         os.close(fd)
+
+
+@pytest.mark.parametrize("rows", [1, 99, 250, 251, 1_000])
+def test_a_short_run_is_read_as_its_file_says_whether_kept_or_not(
+    file: FailingFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(samples, "_KEPT_ROWS", 500)
+    writer = SampleWriter(file, COLUMNS)
+    for row in curve(rows):
+        writer.fast(row)
+        writer.slow([row[0], 1])
+    writer.close()
+
+    assert list(writer.blocks()) == list(read_blocks(tmp_path / "samples"))
+    assert stored(writer) == curve(rows)
+    writer.release()
 
 
 def test_a_file_that_can_no_longer_be_read_leaves_the_rest(
