@@ -28,5 +28,10 @@ def cli() -> Iterator[Cli]:
     """Yield the command line with an empty home."""
     with tempfile.TemporaryDirectory(prefix="sandbox-bench-") as directory:
         home = Path(directory)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("SANDBOX_")}
+        # PYTHONDONTWRITEBYTECODE, for one, would make every start compile what it imports.
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("SANDBOX_", "PYTHON"))
+        }
         yield Cli(home, {**kept, "SANDBOX_HOME": str(home)})

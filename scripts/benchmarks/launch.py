@@ -38,7 +38,7 @@ def measure(options: Options) -> Iterator[Result]:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-bench-")))
         sides: dict[str, Side] = {
             _OURS: _timed(ours.run("--", "true"), ours.environment),
-            _PYTHON: _timed([sys.executable, "-c", "import typer"]),
+            _PYTHON: _timed([sys.executable, "-c", "import typer"], ours.environment),
         }
         absent: dict[str, object] = {}
         peers = {
