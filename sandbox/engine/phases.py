@@ -215,5 +215,5 @@ def _borrow(fd: int) -> Iterator[socket.socket]:
 
 def clean_name(data: bytes) -> str:
     """Return a phase's name of what was sent: one printable line."""
-    text = data[:LONGEST_NAME_BYTES].decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text).strip()
+    text = data[:LONGEST_NAME_BYTES].decode("utf-8", "replace").strip()
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
