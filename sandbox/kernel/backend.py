@@ -74,6 +74,7 @@ def open_backend(  # noqa: PLR0913 - all that the modes differ by
             signals=signals,
             keep_descriptors=keep_descriptors,
             bring_in=None if scope is None else scope.doorman(unified.directories[0]),
+            adapt=unified.adapt,
         )
         return Backend(
             group=unified,

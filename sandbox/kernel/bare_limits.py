@@ -55,7 +55,7 @@ def _bound(one: int, other: int) -> int:
 
 def adapt(limits: Limits, run_id: str, proc: Path) -> tuple[Adaptation, tuple[LimitReport, ...]]:
     """Return what can be done instead of a group, and what that makes of each limit."""
-    cpus = _choose_cpus(limits, run_id)
+    cpus = choose_cpus(limits, run_id)
     rlimits: list[tuple[int, int]] = []
     memory = None if limits.memory_bytes == UNLIMITED else limits.memory_bytes
     if memory is not None:
@@ -90,7 +90,7 @@ def count_tasks(uid: int, proc: Path) -> int:
     return count
 
 
-def _choose_cpus(limits: Limits, run_id: str) -> tuple[int, ...] | None:
+def choose_cpus(limits: Limits, run_id: str) -> tuple[int, ...] | None:
     """Return as many whole CPUs as the limit needs; runs side by side begin at different ones."""
     if limits.cpus is None:
         return limits.cpuset_cpus
@@ -103,6 +103,24 @@ def _choose_cpus(limits: Limits, run_id: str) -> tuple[int, ...] | None:
 def _reports(
     limits: Limits, cpus: tuple[int, ...] | None, nproc: int | None
 ) -> Iterator[LimitReport]:
+    yield from report_affinity(limits, cpus)
+    if limits.cpu_shares:
+        yield _missing("cpu_shares", str(limits.cpu_shares), NEEDS_GROUP)
+    if limits.memory_bytes is not None:
+        yield _memory_report(limits.memory_bytes)
+    for name, value in (
+        ("memory_swap", limits.memory_swap_bytes),
+        ("memory_reservation", limits.memory_reservation_bytes),
+        ("memory_high", limits.memory_high_bytes),
+    ):
+        if value is not None:
+            yield _missing(name, format_size(value), NEEDS_GROUP)
+    if limits.pids is not None:
+        yield _pids_report(limits.pids, nproc)
+
+
+def report_affinity(limits: Limits, cpus: tuple[int, ...] | None) -> Iterator[LimitReport]:
+    """Yield what becomes of limits of CPUs where the program is bound to `cpus` instead."""
     bound = format_cpu_list(cpus) if cpus is not None else None
     if limits.cpus is not None:
         yield _near(
@@ -120,19 +138,6 @@ def _reports(
             value=bound,
             how="by affinity, which the program can lift",
         )
-    if limits.cpu_shares:
-        yield _missing("cpu_shares", str(limits.cpu_shares), NEEDS_GROUP)
-    if limits.memory_bytes is not None:
-        yield _memory_report(limits.memory_bytes)
-    for name, value in (
-        ("memory_swap", limits.memory_swap_bytes),
-        ("memory_reservation", limits.memory_reservation_bytes),
-        ("memory_high", limits.memory_high_bytes),
-    ):
-        if value is not None:
-            yield _missing(name, format_size(value), NEEDS_GROUP)
-    if limits.pids is not None:
-        yield _pids_report(limits.pids, nproc)
 
 
 def _memory_report(memory_bytes: int) -> LimitReport:

@@ -147,6 +147,7 @@ class ProcessLauncher:
         keep_descriptors: bool = False,
         death_signal: int | None = None,
         bring_in: Callable[[int], None] | None = None,
+        adapt: Callable[[Program], Program] | None = None,
     ) -> None:
         """Take what programs inherit beside their stdio.
 
@@ -157,17 +158,19 @@ class ProcessLauncher:
                 `/dev/fd/63` of a shell's `<(…)`. Our own are closed in any case.
             death_signal: sent to the program when the *thread* that starts it ends.
             bring_in: moves a paused child into its group, where it may not enter by itself.
+            adapt: gives a program what its group cannot hold.
         """
         self._signals = SignalState.capture() if signals is None else signals
         self._keep_descriptors = keep_descriptors
         self._death_signal = death_signal
         self._bring_in = bring_in
+        self._adapt = adapt
 
     def start(self, program: Program, group: Group) -> ProcessChild:
         """Return a child that is inside `group` and waits to be released."""
         keep_exit_statuses()
         birth = Birth.prepare(
-            program,
+            program if self._adapt is None else self._adapt(program),
             blocked=self._signals.blocked,
             keep_descriptors=self._keep_descriptors,
             death_signal=self._death_signal,

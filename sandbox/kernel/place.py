@@ -255,13 +255,21 @@ def _ask_systemd(own: Path, top: Path, roots: Roots, why: str) -> Place:
 def place_in_scope(asked: Place, scope: Path, manager_name: str) -> Place:
     """Return the place that systemd has made; nothing may sit in the scope's own group any more.
 
-    Controllers that systemd was not given to hand on are missing, each with its reason.
+    Controllers that systemd does not hand on are missing, each with its reason.
     """
     if asked.v2_top is None:
         return asked
-    top = asked.v2_top
+    found = _weigh(scope, asked.v2_top, None)
+    offered = v2.read_controllers(asked.v2_top)
+    refusals = {
+        name: f"{manager_name} was not given the {name} controller to hand on"
+        if name in offered
+        else why
+        for name, why in found.refusals.items()
+    }
     where = f"groups in {scope} from {manager_name}"
-    return replace(_place_in(_weigh(scope, top, None), top, where), own=asked.own)
+    place = _place_in(replace(found, refusals=refusals), asked.v2_top, where)
+    return replace(place, own=asked.own)
 
 
 # --- v1 with a v2 mount beside it

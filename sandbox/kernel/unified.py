@@ -18,11 +18,18 @@ from sandbox.kernel.parse import parse_flat, parse_number
 from sandbox.kernel.place import GROUP_PREFIX, INNER_GROUP, Place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_limits import apply_limits
-from sandbox.kernel.unified_reader import MEMORY_COLUMNS, UnifiedReader
+from sandbox.kernel.unified_reader import (
+    MEMORY_COLUMNS,
+    PROCESS_IO_COLUMNS,
+    UnifiedReader,
+    has_process_io,
+)
 from sandbox.kernel.unified_snapshot import IO_COLUMNS, RESOURCES, Snapshot, read_snapshot
 from sandbox.kernel.unified_totals import PeakFile, totals_between
 from sandbox.records.host import Mode
+from sandbox.records.light import replace
 from sandbox.records.limits import LimitReport
+from sandbox.records.program import Program
 from sandbox.records.result import Split, Totals
 from sandbox.spec import Limits
 
@@ -77,6 +84,7 @@ class UnifiedGroup:
         """The directory whose `cgroup.kill` ends the run."""
         self.unavailable: Mapping[str, str] = {}
         """What this group cannot measure, and why; known once it is made."""
+        self._bound_to: tuple[int, ...] | None = None
         self._before = Snapshot()
         self._alarms: list[v2.EventsAlarm] = []
         self._memory_peak: PeakFile | None = None
@@ -89,6 +97,11 @@ class UnifiedGroup:
         reasons = {"network": "the run shares the host's network"}
         for controller, why in self._missing.items():
             reasons.update(dict.fromkeys(_METRICS.get(controller, ()), why))
+        if "io" in self._missing and has_process_io(self._roots.proc):
+            why = f"only bytes, sampled from /proc/PID/io: {self._missing['io']}"
+            reasons.update(dict.fromkeys(_METRICS["io"], why))
+            for metric in PROCESS_IO_COLUMNS:
+                del reasons[metric]
         for metric, (controller, name, since) in _FILES.items():
             if controller not in self._missing and not (self._run / name).exists():
                 reasons[metric] = f"this kernel has no {name} ({since})"
@@ -136,7 +149,21 @@ class UnifiedGroup:
 
     def apply(self, limits: Limits) -> tuple[LimitReport, ...]:
         """Write each limit, read it back, say what became of it."""
-        return apply_limits(self._run, limits, self._place.outer, self._missing)
+        reports = apply_limits(self._run, limits, self._place.outer, self._missing)
+        if "cpu" not in self._missing and "cpuset" not in self._missing:
+            return reports
+        from sandbox.kernel.stand_in import bind, find_cpus, name_stand_ins
+
+        self._bound_to = find_cpus(limits, self._run.name, self._missing)
+        if self._bound_to is not None:
+            bind(self.pids(), self._bound_to, self._roots.proc)
+        return name_stand_ins(reports, limits, self._bound_to)
+
+    def adapt(self, program: Program) -> Program:
+        """Return `program` with what no file of the group holds: the CPUs that it is bound to."""
+        if self._bound_to is None:
+            return program
+        return replace(program, cpus_allowed=self._bound_to)
 
     def entrances(self) -> tuple[Path, ...]:
         """Return the one `cgroup.procs` that a child joins by."""

@@ -6,7 +6,9 @@ The fast reading is the hot path of a run: at most four preads, no parsing that 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sandbox.errors import KernelError
 from sandbox.kernel.files import KeptFile
@@ -15,6 +17,9 @@ from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_snapshot import CPU_COLUMNS, IO_COLUMNS, RESOURCES, Disks, Snapshot
 from sandbox.kernel.v2 import list_pids
 from sandbox.records.sample import ABSENT
+
+if TYPE_CHECKING:
+    from sandbox.kernel.stand_in import ProcessIo
 
 MEMORY_COLUMNS = {
     "memory_anon_bytes": b"anon",
@@ -26,9 +31,17 @@ MEMORY_COLUMNS = {
 # Before Linux 5.18 memory.stat has no sum of what the kernel keeps for a group.
 _KERNEL_PARTS = (b"kernel_stack", b"pagetables", b"percpu", b"vmalloc", b"slab")
 
+PROCESS_IO_COLUMNS = ("io_read_bytes", "io_write_bytes")
+"""What processes count by themselves, where the group lacks the controller."""
+
 _SMALL_BYTES = 512
 _USAGE = b"usage_usec "
 _LINE_END = b"\n"
+
+
+def has_process_io(proc: Path) -> bool:
+    """Return whether this kernel counts I/O by process."""
+    return (proc / "self" / "io").exists()
 
 
 class MemoryStat:
@@ -102,6 +115,12 @@ class UnifiedReader:
             *(IO_COLUMNS if self._io else ()),
         )
         self._open_slow(directory, inner)
+        self._process_io: ProcessIo | None = None
+        if self._io is None and has_process_io(roots.proc):
+            from sandbox.kernel.stand_in import ProcessIo
+
+            self._process_io = ProcessIo(self._find_pids, roots.proc)
+            self.fast_columns += PROCESS_IO_COLUMNS
 
     def _open_slow(self, directory: Path, inner: Path) -> None:
         self._cpu = self._open(directory / "cpu.stat")
@@ -177,6 +196,8 @@ class UnifiedReader:
                     row.append(ABSENT)
         if self._io is not None:
             row += self._read_io(self._io)
+        elif self._process_io is not None:
+            row += self._process_io.read()
         return row
 
     def _read_io(self, file: KeptFile) -> list[int]:
@@ -230,15 +251,22 @@ class UnifiedReader:
         return row
 
     def _count_processes(self) -> int:
-        """Count by the inner group alone as long as the program has made no groups of its own."""
         try:
-            if self._descendants is not None and self._procs is not None:
-                groups = parse_flat(self._descendants.read())
-                if groups.get("nr_descendants") == 1:
-                    return self._procs.read().count(_LINE_END)
-            return len(list_pids(self._directory))
+            data = self._read_inner()
+            return len(list_pids(self._directory)) if data is None else data.count(_LINE_END)
         except KernelError:
             return ABSENT
+
+    def _find_pids(self) -> Iterable[int]:
+        data = self._read_inner()
+        return list_pids(self._directory) if data is None else map(int, data.split())
+
+    def _read_inner(self) -> bytes | None:
+        """Return the inner group's list, or None if the program has made groups of its own."""
+        if self._descendants is None or self._procs is None:
+            return None
+        groups = parse_flat(self._descendants.read())
+        return self._procs.read() if groups.get("nr_descendants") == 1 else None
 
     def close(self) -> None:
         """Close the descriptors."""

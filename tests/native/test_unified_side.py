@@ -144,7 +144,7 @@ def test_a_group_without_controllers_reads_what_there_is(group: UnifiedGroup) ->
     wait_until(group.is_populated)
     reader = group.open_reader()
 
-    assert reader.fast_columns == ("cpu_usage_usec",)
+    assert reader.fast_columns == ("cpu_usage_usec", "io_read_bytes", "io_write_bytes")
     assert {"cpu_user_usec", "cpu_system_usec", "processes"} <= set(reader.slow_columns)
     assert ABSENT not in reader.read_fast() + reader.read_slow()
     assert reader.read_slow()[reader.slow_columns.index("processes")] == 1
