@@ -33,37 +33,41 @@ ALL = (
 
 
 @pytest.mark.parametrize(
-    ("options", "files"),
+    ("options", "texts"),
     [
         (
-            ALL,
+            # As in the README, and what is there without being asked for.
+            "--cpus 0.5 --memory 512m",
             {
                 "cpu.max": "50000 100000",
-                "cpuset.cpus": "1",
-                "cpu.weight": "100",
-                "memory.max": str(64 << 20),
+                "memory.max": str(512 << 20),
                 "memory.swap.max": "0",
                 "memory.oom.group": "1",
-                "memory.low": str(32 << 20),
-                "memory.high": str(48 << 20),
-                "pids.max": "64",
+                "pids.max": "4096",
             },
         ),
         (
-            "--cpus 2 --memory 64m --memory-swap 96m --oom-continue",
+            "--cpus 2 --cpuset-cpus 1 --cpu-shares 1024 --pids-limit 64 --memory 64m"
+            " --memory-swap 96m --memory-reservation 32m --memory-high 48m --oom-continue",
             {
                 "cpu.max": "200000 100000",
+                "cpuset.cpus": "1",
+                "cpu.weight": "100",
+                "pids.max": "64",
+                "memory.max": str(64 << 20),
                 "memory.swap.max": str(32 << 20),
+                "memory.low": str(32 << 20),
+                "memory.high": str(48 << 20),
                 "memory.oom.group": "0",
             },
         ),
-        ("", {"pids.max": "4096", "cpu.max": "max 100000", "memory.max": "max"}),
+        ("", {"cpu.max": "max 100000", "memory.max": "max", "memory.swap.max": "max"}),
     ],
 )
 def test_a_limit_is_what_its_control_file_says(
-    cli: Cli, options: str, files: dict[str, str]
+    cli: Cli, options: str, texts: dict[str, str]
 ) -> None:
-    assert seen(cli, options.split(), *files) == files
+    assert seen(cli, options.split(), *texts) == texts
 
 
 def test_the_result_names_the_file_and_what_it_said(cli: Cli, tmp_path: Path) -> None:
