@@ -75,11 +75,11 @@ class ProcessIo:
     """
 
     def __init__(self, find_pids: Callable[[], Iterable[int]], proc: Path) -> None:
-        """Count from now on."""
+        """Count from the first reading on."""
         self._find_pids = find_pids
         self._proc = proc
         self._next_ns = 0
-        self._base = self._sum(find_pids())
+        self._base: tuple[int, int] | None = None
         self._largest = [0, 0]
 
     def read(self) -> list[int]:
@@ -92,6 +92,7 @@ class ProcessIo:
         if len(pids) > _FEW and now_ns < self._next_ns:
             return list(self._largest)
         sums = self._sum(pids)
+        self._base = self._base or sums
         since = (now - base for now, base in zip(sums, self._base, strict=True))
         self._largest = [max(pair) for pair in zip(since, self._largest, strict=True)]
         end_ns = time.monotonic_ns()

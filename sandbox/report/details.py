@@ -229,6 +229,8 @@ def _io_rows(result: RunResult) -> list[Row]:
     total = rows(
         summary.io_read_bytes, summary.io_write_bytes, summary.io_read_ops, summary.io_write_ops
     )
+    if devices is None and summary.io_read_bytes is not None:
+        total += " (sampled)"
     return [
         ("all devices", total),
         *(

@@ -58,7 +58,7 @@ def _measured(result: RunResult, style: Style) -> Iterator[str]:
     if result.summary is not None and result.summary.memory_split is not None:
         yield from labelled("at the peak", _split(result.summary), style)
     yield from labelled("tasks", _tasks(result), style)
-    for label, text in (("disk", _disk(result.summary)), ("waited", _waited(result))):
+    for label, text in (("disk", _disk(result)), ("waited", _waited(result))):
         if text:
             yield from labelled(label, text, style)
     if result.totals.energy_uj is not None:
@@ -194,7 +194,8 @@ def _tasks(result: RunResult) -> str:
     return text
 
 
-def _disk(summary: Summary | None) -> str:
+def _disk(result: RunResult) -> str:
+    summary = result.summary
     if summary is None or summary.io_read_bytes is None or summary.io_write_bytes is None:
         return ""
     if not summary.io_read_bytes and not summary.io_write_bytes:
@@ -202,6 +203,7 @@ def _disk(summary: Summary | None) -> str:
     return (
         f"read {_io(summary.io_read_bytes, summary.io_read_ops)}, "
         f"wrote {_io(summary.io_write_bytes, summary.io_write_ops)}"
+        + ("" if result.totals.io is not None else " (sampled)")
     )
 
 
