@@ -139,7 +139,7 @@ _SUPERVISOR = textwrap.dedent("""
         points += expirations
         if expirations > 50:
             say(f"missed {expirations}")
-        if points == 3:
+        if points - expirations < 3 <= points:
             say("ticking")
 
     def heard(info):
