@@ -17,6 +17,11 @@ group=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
 for file in "$@"; do echo "$file=$(cat "${group%/*}/$file")"; done
 """
 
+ALL_OPTIONS = (
+    "--cpus 2 --cpuset-cpus 1 --cpu-shares 1024 --pids-limit 64 --memory 64m --memory-swap 96m "
+    "--memory-reservation 32m --memory-high 48m --oom-continue"
+)
+
 
 def seen(cli: Cli, options: list[str], *files: str) -> dict[str, str]:
     """Run with `options` and return what the run's own control files say."""
@@ -47,8 +52,7 @@ ALL = (
             },
         ),
         (
-            "--cpus 2 --cpuset-cpus 1 --cpu-shares 1024 --pids-limit 64 --memory 64m"
-            " --memory-swap 96m --memory-reservation 32m --memory-high 48m --oom-continue",
+            ALL_OPTIONS,
             {
                 "cpu.max": "200000 100000",
                 "cpuset.cpus": "1",
