@@ -49,7 +49,7 @@ class HybridReader:
         """
         self._groups = groups
         self._files: list[KeptFile] = []
-        self._unified = UnifiedReader(groups.v2, inner, before, roots)
+        self._unified = UnifiedReader(groups.v2, inner, before, roots, is_slow_only=True)
         self._baseline = before.as_columns()
         try:
             self._cpu_fd = self._open(f"{groups.v2}/cpu.stat").fd

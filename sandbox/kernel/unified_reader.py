@@ -84,10 +84,23 @@ class MemoryStat:
 class UnifiedReader:
     """Reads one v2 group; see `Reader`. What the group lacks has no column."""
 
-    def __init__(self, directory: Path, inner: Path, before: Snapshot, roots: Roots) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        inner: Path,
+        before: Snapshot,
+        roots: Roots,
+        *,
+        is_slow_only: bool = False,
+    ) -> None:
         """Open every file that there is.
 
-        `inner` is where the program's processes are; counters start at `before`.
+        Args:
+            directory: The group whose counters are read.
+            inner: Where the program's processes are.
+            before: What counters start at.
+            roots: Where the kernel's file systems are.
+            is_slow_only: Never mind the fast table, which a hybrid host reads from v1.
 
         Raises:
             KernelError: there is no such group.
@@ -95,8 +108,15 @@ class UnifiedReader:
         self._directory = directory
         self._files: list[KeptFile] = []
         self._disks = Disks(roots)
-        self._baseline = baseline = before.as_columns()
-        self._cpu_fd = self._open(directory / "cpu.stat").fd
+        self._baseline = before.as_columns()
+        self.fast_columns: tuple[str, ...] = ()
+        self._open_slow(directory, inner)
+        if not is_slow_only:
+            self._open_fast(directory, roots)
+
+    def _open_fast(self, directory: Path, roots: Roots) -> None:
+        baseline = self._baseline
+        self._cpu_fd = self._cpu.fd
         self._usage_base = baseline.get("cpu_usage_usec", 0)
         memory, pids = (
             self._find(directory / "memory.current"),
@@ -108,13 +128,12 @@ class UnifiedReader:
         self._io_base = [baseline.get(column, 0) for column in IO_COLUMNS]
         self._io_data: bytes | None = None
         self._io_row = [0, 0, 0, 0]
-        self.fast_columns: tuple[str, ...] = (
+        self.fast_columns = (
             "cpu_usage_usec",
             *(("memory_current_bytes",) if memory else ()),
             *(("pids",) if pids else ()),
             *(IO_COLUMNS if self._io else ()),
         )
-        self._open_slow(directory, inner)
         self._process_io: ProcessIo | None = None
         if self._io is None and has_process_io(roots.proc):
             from sandbox.kernel.stand_in import ProcessIo
