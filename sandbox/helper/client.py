@@ -12,7 +12,6 @@ from typing import IO, Any
 from sandbox import errors
 from sandbox.errors import LaunchError, SandboxError, SpecError
 from sandbox.helper.protocol import receive_message, send_message
-from sandbox.records.codec import from_plain
 from sandbox.records.result import Outcome, RunResult
 from sandbox.spec import DEFAULT_INTERVAL_NS, Capture, Limits, RunSpec
 from sandbox.units import parse_duration, parse_size_or_unlimited
@@ -229,7 +228,7 @@ def _run_in_helper(spec: RunSpec, streams: tuple[Stream, Stream, Stream]) -> Run
             os.close(here)
         umask = os.umask(0o022)
         os.umask(umask)
-        request = {"spec": spec, "environ": dict(os.environ), "umask": umask}
+        request = {"spec": spec, "environ": dict(os.environb), "umask": umask}
         send_message(ours, request)
         try:
             answer = receive_message(ours)
@@ -255,7 +254,8 @@ def _read_answer(answer: dict[str, Any] | None) -> RunResult:
             hint="its guard has ended the program; `sandbox runs ls` shows what was recorded",
         )
     if "result" in answer:
-        return from_plain(RunResult, answer["result"])
+        result: RunResult = answer["result"]
+        return result
     kind = getattr(errors, answer["kind"], SandboxError)
     if issubclass(kind, LaunchError):
         raise LaunchError(answer["error"], exit_code=answer["exit_code"], hint=answer["hint"])

@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 from sandbox.engine.order import Surroundings, run
 from sandbox.errors import SandboxError
 from sandbox.helper.protocol import receive_message, send_message
-from sandbox.records.codec import from_plain
-from sandbox.spec import RunSpec
+from sandbox.kernel.backend import MODULES
+from sandbox.kernel.place import find_place
+from sandbox.kernel.roots import Roots
 
 DESCRIPTORS = 5
 """The conversation, stdin, stdout, stderr and the directory to start in."""
@@ -31,6 +32,7 @@ def serve(control_fd: int) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the supervisors
     _import_what_a_run_needs()
+    is_first = True
     while True:
         message, fds, _, _ = socket.recv_fds(control, 1, DESCRIPTORS)
         if not message:
@@ -40,11 +42,14 @@ def serve(control_fd: int) -> NoReturn:
             _supervise(*fds)
         for fd in fds:
             os.close(fd)
+        if is_first:
+            is_first = False
+            import_module("cgroupspy.controllers")  # what only some runs need, while one goes on
 
 
 def _import_what_a_run_needs() -> None:
     """Pay for lazy imports now rather than in each supervisor."""
-    for name in ("engine.conclude", "kernel.guard", "kernel.launch"):
+    for name in ("engine.conclude", *MODULES[find_place(Roots()).mode]):
         import_module(f"sandbox.{name}")
 
 
@@ -64,17 +69,15 @@ def _supervise(talk_fd: int, stdin: int, stdout: int, stderr: int, cwd: int) -> 
 
 
 def _answer(talk: socket.socket) -> None:
-    plain = receive_message(talk)
-    if plain is None:
+    message = receive_message(talk)
+    if message is None:
         return
     os.environb.clear()
-    os.environb.update(
-        {os.fsencode(name): os.fsencode(value) for name, value in plain["environ"].items()}
-    )
-    os.umask(plain["umask"])
+    os.environb.update(message["environ"])
+    os.umask(message["umask"])
     try:
         result = run(
-            from_plain(RunSpec, plain["spec"]),
+            message["spec"],
             Surroundings(stop_fd=talk.fileno(), keep_descriptors=False),
         )
         answer: dict[str, Any] = {"result": result}

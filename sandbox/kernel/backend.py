@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from sandbox.kernel.launcher import Launcher
     from sandbox.kernel.scope import Scope  # costs milliseconds; most hosts need none
 
+MODULES = {
+    Mode.UNIFIED: ("kernel.launch", "kernel.guard", "kernel.unified"),
+    Mode.HYBRID: ("kernel.launch", "kernel.guard", "kernel.hybrid"),
+    Mode.NONE: ("kernel.keeper", "kernel.bare"),
+}
+"""What `open_backend` imports in each mode, for those who would rather wait beforehand."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
