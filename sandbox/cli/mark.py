@@ -30,7 +30,7 @@ def mark(
             f"`{words[most]}` is one word too many", hint="quote a name that has blanks"
         )
     run = words[0] if len(words) == most else os.environ.get(RUN_ID_VARIABLE)
-    if run is None:
+    if not run:
         raise SpecError(
             "no run is named, and this is not inside one",
             hint="`sandbox mark RUN NAME`; `sandbox runs ls` lists runs",

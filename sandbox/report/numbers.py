@@ -10,6 +10,7 @@ _NS_PER_USEC = 1_000
 _FEW_CPUS = 9.995
 _UJ_PER_JOULE = 1_000_000
 _KILO = 1_000
+_THREE_DIGITS = 999.5  # from here on they would round to four
 
 
 def cpus_text(cpus: float | None) -> str:
@@ -41,9 +42,10 @@ def energy_text(energy_uj: int | None) -> str:
     if energy_uj is None:
         return ABSENT_TEXT
     joules = energy_uj / _UJ_PER_JOULE
-    if joules < _KILO:
+    if joules < _THREE_DIGITS:
         return f"{joules:.3g} J"
-    return f"{joules / _KILO:.3g} kJ" if joules < _KILO * _KILO else f"{joules / _KILO:.0f} kJ"
+    kilojoules = joules / _KILO
+    return f"{kilojoules:.3g} kJ" if kilojoules < _THREE_DIGITS else f"{kilojoules:.0f} kJ"
 
 
 def percent_text(ratio: float | None) -> str:
