@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -28,7 +27,6 @@ from sandbox.kernel.parse import (
     parse_flat,
     parse_limit,
     parse_pids,
-    to_bytes,
 )
 from sandbox.records.light import dataclass
 from sandbox.units import UNLIMITED
@@ -59,7 +57,6 @@ _IO_LIMIT = "blkio.throttle.read_bps_device"
 
 _MOST_PIDS = 1 << 22  # the kernel's PID_MAX_LIMIT; it refuses a larger number
 _NS_PER_USEC = 1_000
-_READ_AND_WRITE = rb"(?m)^(\d+:\d+) Read (\d+)\n\1 Write (\d+)$"
 
 
 @dataclass(frozen=True)
@@ -270,11 +267,7 @@ def parse_reads_and_writes(data: bytes | str) -> dict[str, tuple[int, int]]:
     Raises:
         KernelError: it is no such file.
     """
-    text = to_bytes(data)
-    found = re.findall(_READ_AND_WRITE, text)
-    if found and len(found) == text.count(b" Read "):  # as every kernel writes it
-        return {device.decode("ascii"): (int(read), int(write)) for device, read, write in found}
     return {
         device: (operations.get("Read", 0), operations.get("Write", 0))
-        for device, operations in parse_blkio(text).items()
+        for device, operations in parse_blkio(data).items()
     }
