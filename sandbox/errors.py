@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HINTS = {
-    errno.EACCES: "the file belongs to another user: run as root, or see `sandbox doctor`",
-    errno.EPERM: "the kernel wants more privilege for this: run as root, or see `sandbox doctor`",
+    errno.EACCES: "the file belongs to another user: run as root, or see `sandbox doctor cgroup`",
+    errno.EPERM: "the kernel wants more privilege: run as root, or see `sandbox doctor cgroup`",
     errno.EBUSY: "the group still has processes, and only an empty one can delegate or be removed",
     errno.ENOENT: "this kernel lacks that file, or the parent has not enabled its controller",
-    errno.EROFS: "the file system is mounted read-only, as container engines do by default",
+    errno.EROFS: "it is mounted read-only, as in most containers: see `sandbox doctor container`",
     errno.ENOSPC: "no space is left for it: free some, or set SANDBOX_HOME to another disk",
     errno.EINVAL: "the kernel does not accept this value",
     errno.EEXIST: "a group of that name is there already: `sandbox clean` removes abandoned ones",

@@ -62,13 +62,14 @@ def _about_limits(result: RunResult) -> Iterator[RunWarning]:
             yield RunWarning(
                 code="limit_unavailable",
                 text=f"the {name} limit of {limit.asked} was not in force: {limit.reason}",
-                hint="`sandbox doctor` says what it takes; --strict refuses to run without it",
+                hint=f"`sandbox doctor {limit.check}` says what it takes; "
+                "--strict refuses to run without it",
             )
         elif limit.state is LimitState.APPROXIMATED and not limit.by_default:
             yield RunWarning(
                 code="limit_approximated",
                 text=f"the {name} limit of {limit.asked} is only approximated: {limit.reason}",
-                hint="`sandbox doctor` says what it takes to enforce it",
+                hint=f"`sandbox doctor {limit.check}` says what it takes to enforce it",
             )
         elif limit.effective is not None and limit.effective != limit.asked:
             yield RunWarning(

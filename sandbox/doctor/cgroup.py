@@ -21,7 +21,7 @@ _INSTEAD = {
     "cpu": "--cpus becomes an affinity to whole CPUs, and throttling is not counted",
     "memory": "--memory is only watched by sampling, and there is no exact peak",
     "pids": "--pids-limit becomes a limit on all processes of the user",
-    "io": "block I/O is not counted by device",
+    "io": "bytes of block I/O are sampled from the processes, and devices not told apart",
     "cpuset": "--cpuset-cpus becomes an affinity, which a program may change",
 }
 DELEGATE = (
@@ -110,6 +110,8 @@ def _controller(name: str) -> Check:
             what = "counted by device" if name == "io" else "enforced by the kernel"
             return ok(f"{what}: {file}")
         reason = place.missing.get(name) or place.missing.get("blkio" if name == "io" else name)
+        if reason is None and place.needs_scope:
+            reason = f"systemd was not given the {name} controller to hand on"
         if reason is None:
             reason = "no group can be made" if place.mode is Mode.NONE else "it is not to be had"
         is_core = name in {"cpu", "memory", "pids"}

@@ -383,6 +383,7 @@ def _refuse_unenforced(reports: tuple[LimitReport, ...]) -> None:
             raise HostError(
                 f"the {report.name} limit of {report.asked} cannot be enforced here: "
                 f"{report.reason or report.state.value}",
-                hint="leave out --strict to run with it "
+                hint=f"`sandbox doctor {report.check}` says what it takes; "
+                "leave out --strict to run with it "
                 + ("approximated" if report.state is LimitState.APPROXIMATED else "ignored"),
             )

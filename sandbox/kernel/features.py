@@ -147,10 +147,11 @@ def _since(version: Version | None, first: Version) -> bool | None:
 
 def _has_file(place: Place, name: str, version: Version | None, since: Version) -> bool | None:
     """Return whether v2 groups have a file: the group itself tells, unless it is the root."""
-    if place.v2 is not None and not v2.is_real_root(place.v2):
+    group = place.v2 or place.own  # ours shows what a scope that is still to be made will have
+    if group is not None and not v2.is_real_root(group):
         controller = name.partition(".")[0]
-        if controller == "cgroup" or controller in v2.read_controllers(place.v2):
-            return (place.v2 / name).exists()
+        if controller == "cgroup" or controller in v2.read_controllers(group):
+            return (group / name).exists()
     return _since(version, since)
 
 
@@ -158,12 +159,13 @@ def _has_swap_accounting(place: Place) -> bool | None:
     """Return whether groups limit swap, or None where no group that would show it is seen."""
     if "memory" in place.v1:
         return (place.v1["memory"] / "memory.memsw.limit_in_bytes").exists()
-    if place.v2 is None or "memory" not in v2.read_controllers(place.v2):
+    group = place.v2 or place.own
+    if group is None or "memory" not in v2.read_controllers(group):
         return None
-    if not v2.is_real_root(place.v2):
-        return (place.v2 / "memory.swap.max").exists()
+    if not v2.is_real_root(group):
+        return (group / "memory.swap.max").exists()
     # The root group has no limits; any group right below it shows what groups have.
-    below = next(place.v2.glob("*/memory.max"), None)
+    below = next(group.glob("*/memory.max"), None)
     return None if below is None else below.with_name("memory.swap.max").exists()
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox.kernel.files import find_text
 from sandbox.kernel.roots import Roots
+from sandbox.kernel.systemd import find_manager, is_booted
 from sandbox.kernel.v2 import read_controllers
 from sandbox.records.light import dataclass
 
@@ -59,14 +59,15 @@ def read_sessions(roots: Roots, environ: Mapping[str, str]) -> Sessions:
     user = _user_name(uid)
     runtime = environ.get("XDG_RUNTIME_DIR") or None
     directory = None if runtime is None else Path(runtime)
+    manager = find_manager(roots, environ)
     return Sessions(
         uid=uid,
         user=user,
-        is_booted=(roots.top / "run/systemd/system").is_dir(),
+        is_booted=is_booted(roots),
         version=_version(roots),
         runtime_directory=directory,
         runtime_owner=None if directory is None else _owner(directory),
-        manager_socket=_manager_socket(roots, uid, directory),
+        manager_socket=None if manager is None else manager.sockets[0][0],
         is_lingering=(roots.top / "var/lib/systemd/linger" / user).exists(),
         controllers=_delegated(roots, uid),
         subuids=_count_ids(roots.top / "etc/subuid", uid, user),
@@ -100,28 +101,6 @@ def _owner(path: Path) -> int | None:
         return path.stat().st_uid
     except OSError:
         return None
-
-
-def _manager_socket(roots: Roots, uid: int, runtime: Path | None) -> Path | None:
-    """Return the manager's own socket; another user's directory is never trusted."""
-    if uid == 0:
-        candidates = [roots.top / "run"]
-    else:
-        usual = roots.top / "run/user" / str(uid)
-        candidates = [usual] if runtime is None else [runtime, usual]
-    for directory in candidates:
-        for name in ("systemd/private", "bus"):
-            socket = directory / name
-            if _owner(directory) == uid and _is_socket(socket):
-                return socket
-    return None
-
-
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return False
 
 
 def _delegated(roots: Roots, uid: int) -> frozenset[str] | None:

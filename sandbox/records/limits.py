@@ -14,6 +14,17 @@ class LimitState(StrEnum):
     APPROXIMATED = "approximated"
     UNAVAILABLE = "unavailable"
 
+_CHECKS = {
+    "cpus": "cpu",
+    "cpu_shares": "cpu",
+    "cpuset_cpus": "cpuset",
+    "memory": "memory",
+    "memory_reservation": "memory",
+    "memory_high": "memory",
+    "memory_swap": "swap-limit",
+    "pids": "pids",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class LimitReport:
@@ -34,3 +45,8 @@ class LimitReport:
     """The tighter value of an outer group, if one is tighter than what was asked."""
     reason: str | None = None
     """How it is approximated, or why it is unavailable."""
+
+    @property
+    def check(self) -> str:
+        """Return the check, or group of checks, of `sandbox doctor` that says what it takes."""
+        return _CHECKS.get(self.name, "cgroup")

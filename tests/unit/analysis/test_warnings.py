@@ -274,3 +274,17 @@ def test_no_reading_of_the_host_can_break_it(
     for warning in find_warnings(ran(make_result), one, other):
         assert "None" not in warning.text
         assert "-" not in warning.text.split()  # no negative figures
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [("cpus", "cpu"), ("cpuset_cpus", "cpuset"), ("memory_swap", "swap-limit"), ("pids", "pids")],
+)
+def test_a_limit_that_is_not_held_points_to_the_check_that_matters(
+    make_result: Make, name: str, check: str
+) -> None:
+    report = limit(name, "1", state=LimitState.UNAVAILABLE, reason="why")
+
+    hints = [warning.hint or "" for warning in find_warnings(ran(make_result, limits=(report,)))]
+
+    assert any(f"`sandbox doctor {check}`" in hint for hint in hints)

@@ -245,3 +245,67 @@ def test_limits_of_groups_around_are_told(host: Any, judge: Judge) -> None:
     )
     assert "99 processes" in host.find("outer-limits", facts).why
     assert "of swap" not in host.find("outer-limits", facts).why
+
+
+# --- under systemd
+
+
+def log_in_as_alice(host: Any, controllers: str) -> str:
+    """Put us into a login session: a scope that systemd has not handed over."""
+    host.become(1000)
+    host.boot_systemd()
+    host.log_in(owner=1000, controllers=controllers)
+    session = "user.slice/user-1000.slice/session-7.scope"
+    host.write("proc/self/cgroup", f"0::/{session}")
+    group = f"sys/fs/cgroup/{session}"
+    for file, text in (
+        ("cgroup.procs", "7"),
+        ("cgroup.events", "populated 1"),
+        ("cgroup.controllers", "cpu memory pids"),
+        ("cgroup.subtree_control", ""),
+        ("memory.peak", "0"),
+        ("memory.swap.max", "max"),
+        ("cgroup.kill", ""),
+    ):
+        host.write(f"{group}/{file}", text)
+    return group
+
+
+@pytest.fixture
+def _of_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let groups belong to nobody that we are, as a session's scope does."""
+    from sandbox.kernel import place
+
+    monkeypatch.setattr(place, "_is_delegated", lambda _unit: False)
+
+
+@pytest.mark.usefixtures("_of_root")
+def test_a_login_session_asks_for_a_scope(host: Any, judge: Judge) -> None:
+    log_in_as_alice(host, "cpu memory pids")
+
+    judge(host.find("mode"), "ok", "groups in a scope from systemd's user manager")
+    for name in CORE:
+        judge(host.find(name), "ok", "enforced by the kernel")
+    judge(host.find("io"), "warn", "not given the io controller to hand on", "Delegate=cpu cpuset")
+    judge(host.find("cpuset"), "warn", "becomes an affinity", "Delegate=cpu cpuset")
+    assert diagnose(host.facts(), ("cgroup",)).is_usable
+
+
+@pytest.mark.usefixtures("_of_root")
+def test_our_own_group_shows_what_a_scope_will_have(host: Any, judge: Judge) -> None:
+    group = log_in_as_alice(host, "cpu memory pids")
+    judge(host.find("memory-peak"), "ok", "memory.peak")
+    judge(host.find("cgroup-kill"), "ok", "at once")
+
+    host.remove(f"{group}/memory.peak")
+    host.remove(f"{group}/cgroup.kill")
+    judge(host.find("memory-peak"), "warn", "5.19")
+    judge(host.find("cgroup-kill"), "warn", "5.14")
+
+
+@pytest.mark.usefixtures("_of_root")
+def test_a_systemd_that_hands_on_no_cpu_fails_with_the_drop_in(host: Any, judge: Judge) -> None:
+    log_in_as_alice(host, "memory pids")
+
+    judge(host.find("cpu"), "fail", "not given the cpu controller", "50-sandbox-delegate.conf")
+    assert not diagnose(host.facts()).is_usable

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sandbox
 from sandbox.doctor.diagnosis import GROUPS, diagnose, select
 from sandbox.errors import SpecError
 from sandbox.records.codec import from_plain, to_plain
 from sandbox.records.finding import Diagnosis, Finding, State
 from sandbox.records.host import Mode
+from sandbox.records.limits import LimitReport, LimitState
 from sandbox.report.findings import render_checks, render_findings
+from sandbox.spec import Limits
 
+PACKAGE = Path(sandbox.__file__).parent
 EVERY = [check for checks in GROUPS.values() for check in checks]
 
 
@@ -119,3 +125,17 @@ def test_the_list_of_checks_is_aligned() -> None:
     text = render_checks([("one", "long-name", "Is it?"), ("three", "b", "And that?")])
 
     assert text == "one    long-name  Is it?\nthree  b          And that?"
+
+
+def test_every_check_that_a_hint_names_is_there() -> None:
+    known = {check.name for check in EVERY} | GROUPS.keys()
+    sources = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+
+    named = set(re.findall(r"`sandbox doctor ([a-z-]+)`", sources)) - {"--list-checks"}
+    named |= {
+        LimitReport(name=field.name, asked="", state=LimitState.ENFORCED).check
+        for field in fields(Limits)
+    }
+
+    assert named >= {"cgroup", "cpu", "energy"}
+    assert named <= known
