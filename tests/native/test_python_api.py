@@ -138,6 +138,39 @@ def test_the_helper_is_replaced_when_it_was_killed_and_after_a_fork() -> None:
     assert sandbox.run(["true"]).exit_code == 0
 
 
+def parent_of(tmp_path: Path) -> str:
+    """Return the pid of the supervisor of a run."""
+    with (tmp_path / "parent").open("w+") as file:
+        sandbox.run(["sh", "-c", "echo $PPID"], stdout=file)
+        file.seek(0)
+        return file.read()
+
+
+def test_a_supervisor_takes_the_next_run_and_holds_nothing_of_the_last(tmp_path: Path) -> None:
+    first = parent_of(tmp_path)
+    reading, writing = os.pipe()
+    sandbox.run(["echo", "hello"], stdout=writing, cwd=tmp_path)
+    os.close(writing)
+
+    assert os.read(reading, 100) == b"hello\n"
+    assert os.read(reading, 100) == b""  # nobody else has it open
+    os.close(reading)
+    pid = int(first)
+    assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+    assert {
+        path.readlink() for path in Path(f"/proc/{pid}/fd").iterdir() if int(path.name) < 3
+    } == {Path(os.devnull)}
+    assert parent_of(tmp_path) == first
+
+
+def test_a_supervisor_that_was_killed_while_idle_is_replaced(tmp_path: Path) -> None:
+    first = parent_of(tmp_path)
+    os.kill(int(first), signal.SIGKILL)
+    time.sleep(0.1)
+
+    assert parent_of(tmp_path) != first
+
+
 def test_a_timed_out_run_says_so() -> None:
     result = sandbox.run(["sleep", "30"], timeout=0.2)
 
