@@ -72,24 +72,28 @@ class _Desk:
 
     def _hear(self, supervisor: socket.socket) -> None:
         """Take one that is idle, or let it go: it has ended, or there are enough."""
-        if supervisor.recv(1) and len(self._idle) < _MOST_IDLE:
-            self._idle.append(supervisor)
-        else:
-            self._let_go(supervisor)
+        with suppress(OSError):
+            if supervisor.recv(1) and len(self._idle) < _MOST_IDLE:
+                self._idle.append(supervisor)
+                return
+        self._let_go(supervisor)
 
     def _let_go(self, supervisor: socket.socket) -> None:
+        if supervisor in self._idle:
+            self._idle.remove(supervisor)
         del self._supervisors[supervisor.fileno()]
         self._poll.unregister(supervisor)
         supervisor.close()
 
     def _assign(self, fds: Sequence[int]) -> None:
         while self._idle:
-            supervisor = self._idle.pop()
+            supervisor = self._idle[-1]
             try:
                 socket.send_fds(supervisor, [b"r"], fds)
             except OSError:  # it was killed meanwhile
                 self._let_go(supervisor)
             else:
+                self._idle.pop()
                 return
         ours, theirs = socket.socketpair()
         if os.fork() == 0:
