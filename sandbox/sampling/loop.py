@@ -21,6 +21,8 @@ from sandbox.kernel.libc import SignalInfo
 
 # Given to every poll: without it CPython allocates room for 1023 events each time.
 _MOST_EVENTS = 32
+# A timerfd is read as an eventfd is (8 bytes, a count), and this call returns an int.
+_read_count = os.eventfd_read
 
 
 class _Rank(IntEnum):
@@ -80,8 +82,7 @@ class Ticker:
     def serve(self) -> None:
         """Hand the expirations that wait to the callback."""
         try:
-            # A timerfd is read as an eventfd is (8 bytes, a count), and this call returns an int.
-            expirations = os.eventfd_read(self.fd)
+            expirations = _read_count(self.fd)
         except BlockingIOError:
             return  # re-armed since epoll saw it
         if expirations > 1:
@@ -97,7 +98,7 @@ class Ticker:
         """Drop what was missed until `now_ns`; return the time since the last tick served."""
         unserved, self._unserved = self._unserved, 0
         with suppress(BlockingIOError):
-            unserved += os.eventfd_read(self.fd)
+            unserved += _read_count(self.fd)
         since_tick_ns = (now_ns - self.start_ns) % self.interval_ns
         self._arm(now_ns - since_tick_ns + self.interval_ns)
         return since_tick_ns + unserved * self.interval_ns
@@ -252,7 +253,7 @@ class Loop:
 
     def _serve_deadlines(self) -> None:
         with suppress(BlockingIOError):
-            os.eventfd_read(self._deadline_fd)
+            _read_count(self._deadline_fd)
         self._armed_ns = 0
         try:
             while self._deadlines and self._deadlines[0].deadline_ns <= time.monotonic_ns():

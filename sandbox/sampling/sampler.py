@@ -20,6 +20,8 @@ SLOW_INTERVAL_NS = 100_000_000
 _GROWTH_SHARE = 20  # a slow row at once when memory grew by more than 1/20
 _NEVER = sys.maxsize
 _NS_PER_USEC = 1_000
+_MEMORY = "memory_current_bytes"
+_CPU = "cpu_usage_usec"
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,9 @@ class Sampler:
 
         self._columns = (TIME, *reader.fast_columns)
         self._slow_width = len(reader.slow_columns)
-        self._memory = _place(self._columns, "memory_current_bytes")
-        self._cpu = _place(self._columns, "cpu_usage_usec")
+        self._has_memory = _MEMORY in reader.fast_columns
+        self._memory = reader.fast_columns.index(_MEMORY) if self._has_memory else 0
+        self._cpu = reader.fast_columns.index(_CPU) if _CPU in reader.fast_columns else None
         self._gauges = tuple(
             place for place, name in enumerate(self._columns) if COLUMNS[name].kind is Kind.GAUGE
         )
@@ -74,7 +77,7 @@ class Sampler:
         self._slow_left = self._slow_every
         self._slow_above = _NEVER
 
-        self._waiting: list[list[int]] = []
+        self._waiting: list[tuple[int, list[int]]] = []
         self._ticks = 0
         self._missed = 0
         self._max_late_ns = 0
@@ -99,26 +102,27 @@ class Sampler:
         Only what cannot wait is done here: after 10 ms of sleep the caches hold nothing of ours,
         and the rest costs a fraction when ten rows are done one after the other.
         """
+        now_ns = self._clock()
         try:
-            row = [self._clock(), *self._read_fast()]
+            values = self._read_fast()
         except (OSError, SandboxError) as exc:
             self._settle()
             self._reading_failed(exc, self._sink_fast, len(self._columns))
             return
-        self._waiting.append(row)
+        self._waiting.append((now_ns, values))
         if expirations > 1:
-            self._missed_ticks(row[0], expirations - 1)
+            self._missed_ticks(now_ns, expirations - 1)
         self._slow_left -= expirations
-        if self._slow_left <= 0 or row[self._memory] > self._slow_above:
+        if self._slow_left <= 0 or values[self._memory] > self._slow_above:
             self._settle()
-            self._read_slow_table(row)
+            self._read_slow_table(now_ns, values)
 
     def cpu_usage_usec(self) -> int | None:
         """Read the CPU time of the group now, off the record; None if it cannot be read."""
-        if not self._cpu:
+        if self._cpu is None:
             return None
         try:
-            used_usec = self._read_fast()[self._cpu - 1]
+            used_usec = self._read_fast()[self._cpu]
         except (OSError, SandboxError):
             return None
         return None if used_usec == ABSENT else used_usec
@@ -159,13 +163,14 @@ class Sampler:
 
     def _read_off_grid(self) -> None:
         self._settle()
+        now_ns = self._clock()
         try:
-            row = [self._clock(), *self._read_fast()]
+            values = self._read_fast()
         except (OSError, SandboxError) as exc:
             self._reading_failed(exc, self._sink_fast, len(self._columns))
             return
-        self._take(row)
-        self._read_slow_table(row)
+        self._take([now_ns, *values])
+        self._read_slow_table(now_ns, values)
 
     def _missed_ticks(self, now_ns: int, missed: int) -> None:
         self._missed += missed
@@ -174,12 +179,12 @@ class Sampler:
 
     def _settle(self) -> None:
         """Do what could wait, for the rows of all ticks since the last time."""
-        rows, self._waiting = self._waiting, []
-        self._ticks += len(rows)
-        for row in rows:
-            late_ns = (row[0] - self.start_ns) % self._interval_ns
+        waiting, self._waiting = self._waiting, []
+        self._ticks += len(waiting)
+        for now_ns, values in waiting:
+            late_ns = (now_ns - self.start_ns) % self._interval_ns
             self._max_late_ns = max(self._max_late_ns, late_ns)
-            self._take(row)
+            self._take([now_ns, *values])
 
     def _take(self, row: list[int]) -> None:
         for place in self._gauges:
@@ -191,14 +196,13 @@ class Sampler:
         except (OSError, SandboxError) as exc:
             self._writing_failed(row[0], exc)
 
-    def _read_slow_table(self, fast_row: list[int]) -> None:
+    def _read_slow_table(self, now_ns: int, values: list[int]) -> None:
         """Read the slow table too; its row bears the time of the fast one beside it."""
         self._slow_left = self._slow_every
-        memory_bytes = fast_row[self._memory]
-        if self._memory and memory_bytes != ABSENT:
-            self._slow_above = memory_bytes + memory_bytes // _GROWTH_SHARE
+        if self._has_memory and values[self._memory] != ABSENT:
+            self._slow_above = values[self._memory] * (_GROWTH_SHARE + 1) // _GROWTH_SHARE
         try:
-            row = [fast_row[0], *self._read_slow()]
+            row = [now_ns, *self._read_slow()]
         except (OSError, SandboxError) as exc:
             self._reading_failed(exc, self._sink_slow, 1 + self._slow_width)
             return
@@ -232,11 +236,6 @@ class Sampler:
 
     def _since_start(self, now_ns: int) -> str:
         return f"from {format_duration(max(now_ns - self.start_ns, 0))} on"
-
-
-def _place(columns: tuple[str, ...], name: str) -> int:
-    """Return where a column is; 0, the place of the time, stands for "not here"."""
-    return columns.index(name) if name in columns else 0
 
 
 def _largest(earlier: dict[str, Peak], later: dict[str, Peak]) -> dict[str, Peak]:
