@@ -54,6 +54,8 @@ class Surroundings:
     """Where run directories are; None finds it as the command line does."""
     stop_fd: int | None = None
     """Readable or hung up when the caller wants the run to end."""
+    signals: SignalState | None = None
+    """The signals that the program is to find blocked and ignored; None: as we find them."""
     keep_descriptors: bool = True
     """Whether the program inherits what we were started with, such as a shell's `<(…)`."""
     on_started: Callable[[RunResult], None] | None = None
@@ -105,7 +107,7 @@ class _Run:
 
     def survey(self) -> None:
         """Look at the host and refuse what it cannot give, before anything is made."""
-        self.signals = SignalState.capture()
+        self.signals = self.around.signals or SignalState.capture()
         self.loop = Loop()
         self.undo.callback(self.loop.close)
         # From here on a signal waits until the loop serves it: none can cut a step in two.

@@ -228,7 +228,14 @@ def _run_in_helper(spec: RunSpec, streams: tuple[Stream, Stream, Stream]) -> Run
             os.close(here)
         umask = os.umask(0o022)
         os.umask(umask)
-        request = {"spec": spec, "environ": dict(os.environb), "umask": umask}
+        from sandbox.kernel.signals import SignalState
+
+        request = {
+            "spec": spec,
+            "environ": dict(os.environb),
+            "umask": umask,
+            "signals": SignalState.capture(),
+        }
         send_message(ours, request)
         try:
             answer = receive_message(ours)

@@ -147,10 +147,9 @@ def _answer(message: dict[str, Any], stop_fd: int) -> dict[str, Any]:
     os.environb.clear()
     os.environb.update(message["environ"])
     os.umask(message["umask"])
+    around = Surroundings(stop_fd=stop_fd, keep_descriptors=False, signals=message["signals"])
     try:
-        return {
-            "result": run(message["spec"], Surroundings(stop_fd=stop_fd, keep_descriptors=False))
-        }
+        return {"result": run(message["spec"], around)}
     except SandboxError as error:
         return {
             "error": str(error),

@@ -171,6 +171,23 @@ def test_a_supervisor_that_was_killed_while_idle_is_replaced(tmp_path: Path) -> 
     assert parent_of(tmp_path) != first
 
 
+def test_the_program_finds_the_callers_signals_and_limits(tmp_path: Path) -> None:
+    lines = ("SigIgn", "SigBlk", "Umask", "Cpus_allowed:")
+
+    def state(text: str) -> list[str]:
+        # The two that glibc keeps for itself are ignored in whatever posix_spawn has started.
+        own = text.replace("SigIgn:\t0000000180000000", "SigIgn:\t0000000000000000")
+        return [line for line in own.splitlines() if line.startswith(lines)]
+
+    direct = subprocess.run(
+        ["cat", "/proc/self/status"], check=True, capture_output=True, text=True
+    ).stdout
+    with (tmp_path / "status").open("w+") as out:
+        sandbox.run(["cat", "/proc/self/status"], stdout=out)
+        out.seek(0)
+        assert state(out.read()) == state(direct)
+
+
 def test_a_timed_out_run_says_so() -> None:
     result = sandbox.run(["sleep", "30"], timeout=0.2)
 
