@@ -99,17 +99,21 @@ def test_phases_have_totals_and_peaks_of_their_own(cli: Command, tmp_path: Path)
     assert abs(sum(walls) - result["wall_ns"]) < 5_000_000
 
 
-def test_peaks_of_phases_are_exact_where_the_kernel_can(
-    cli: Command, tmp_path: Path, need_kernel: Callable[[object, str], None]
-) -> None:
-    finding = json.loads(cli("doctor", "--json", "memory-peak-reset").stdout)["findings"][0]
-    need_kernel(finding["state"] == "ok", finding["why"])
+def test_peaks_of_phases_are_exact_where_the_kernel_can(cli: Command, tmp_path: Path) -> None:
+    (finding,) = json.loads(cli("doctor", "--json", "memory-peak-reset").stdout)["findings"]
     out = tmp_path / "out.json"
     cli("run", "-q", "-o", out, "--", sys.executable, "-c", phased())
 
-    phases = json.loads(out.read_text())["phases"]
+    phases = by_name(json.loads(out.read_text()))
 
-    assert {phase["totals"]["memory_peak_source"] for phase in phases} == {"kernel"}
+    sources = {name: phase["totals"]["memory_peak_source"] for name, phase in phases.items()}
+    if finding["state"] == "ok":
+        assert set(sources.values()) == {"kernel"}
+    elif finding["state"] == "warn":  # the run's peak rose in two phases, and so was reached there
+        assert sources["start"] == sources["large"] == "kernel"
+        assert sources["smaller"] == "sampled"
+    else:
+        assert set(sources.values()) == {"sampled"}
 
 
 def test_a_run_without_marks_has_no_phases(cli: Command, tmp_path: Path) -> None:
