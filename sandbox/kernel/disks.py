@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from sandbox.kernel.files import find_text
 from sandbox.kernel.roots import Roots
@@ -14,16 +13,16 @@ _IN_MEMORY_OR_FILE = ("loop", "ram", "zram")
 def find_disks(roots: Roots) -> tuple[str, ...]:
     """Return the whole disks that have a size and stand on no other, as `254:0`."""
     try:
-        entries = sorted(os.listdir(roots.sys / "block"))  # noqa: PTH208 - names, not paths
+        entries = sorted(os.listdir(f"{roots.sys}/block"))  # noqa: PTH208 - names, not paths
     except OSError:
         return ()
     found = []
     for name in entries:
-        directory = roots.sys / "block" / name
+        directory = f"{roots.sys}/block/{name}"
         if _is_stacked(directory, name):
             continue
-        number = (find_text(directory / "dev") or "").strip()
-        size = (find_text(directory / "size") or "0").strip()
+        number = (find_text(f"{directory}/dev") or "").strip()
+        size = (find_text(f"{directory}/size") or "0").strip()
         if number and size != "0":
             found.append(number)
     return tuple(found)
@@ -34,15 +33,15 @@ def is_stacked(roots: Roots, device: str) -> bool:
 
     Loop devices stand on a file, RAM disks on memory; device mapper, RAID and the like on disks.
     """
-    directory = roots.sys / "dev" / "block" / device
+    directory = f"{roots.sys}/dev/block/{device}"
     return _is_stacked(directory, find_disk_name(roots, device) or "")
 
 
-def _is_stacked(directory: Path, name: str) -> bool:
+def _is_stacked(directory: str, name: str) -> bool:
     if name.rstrip("0123456789") in _IN_MEMORY_OR_FILE:
         return True
     try:
-        return bool(os.listdir(directory / "slaves"))  # noqa: PTH208 - only whether there are any
+        return bool(os.listdir(f"{directory}/slaves"))  # noqa: PTH208 - only whether there are any
     except OSError:
         return False
 
@@ -50,9 +49,10 @@ def _is_stacked(directory: Path, name: str) -> bool:
 def find_disk_name(roots: Roots, device: str) -> str | None:
     """Return the kernel's name of `254:0`, such as `vda`, or None if it does not tell."""
     try:
-        return (roots.sys / "dev" / "block" / device).readlink().name
+        link = os.readlink(f"{roots.sys}/dev/block/{device}")  # noqa: PTH115 - in every run
     except OSError:
         return None
+    return link.rpartition("/")[2]
 
 
 def label_disk(roots: Roots, device: str) -> str:

@@ -96,7 +96,8 @@ def _own_directory(point: Path, root: str, group: str | None) -> tuple[Path | No
             f"our own group {group} is outside of what is mounted at {point}, as in a container "
             "that shares the host's cgroup namespace"
         )
-    own = point / group[len(root) :].lstrip("/")
+    inside = group[len(root) :].lstrip("/")
+    own = point / inside if inside else point
     if not os.access(f"{own}/cgroup.procs", os.F_OK):
         return None, f"our own group {group} does not show at {own}; another mount may hide it"
     return own, None

@@ -105,14 +105,14 @@ def _cpu_model(path: Path) -> str | None:
 
 def read_load(roots: Roots) -> HostLoad:
     """Return what the whole machine has done since its start; what it does not tell is None."""
-    stat = find_text(roots.proc / "stat")
+    stat = find_text(f"{roots.proc}/stat")
     # The first line is the sum of all CPUs; the rest is long on a large host.
     ticks = (
         None if stat is None else parse_stat(stat[: stat.index("\n") + 1] if "\n" in stat else stat)
     )
-    vmstat = find_text(roots.proc / "vmstat")
+    vmstat = find_text(f"{roots.proc}/vmstat")
     pages = {} if vmstat is None else find_flat(vmstat, _VMSTAT_KEYS)
-    loadavg = find_text(roots.proc / "loadavg")
+    loadavg = find_text(f"{roots.proc}/loadavg")
     total = idle = steal = None
     if ticks is not None:
         total = (ticks.docker_total + (ticks.steal or 0)) * _USEC_PER_TICK
@@ -132,10 +132,9 @@ def read_load(roots: Roots) -> HostLoad:
 
 
 def _thermal_throttles(roots: Roots) -> int | None:
-    cpus = roots.sys / "devices" / "system" / "cpu"
     total = None
     for cpu in range(_MOST_CPUS_ASKED):
-        text = find_text(cpus / f"cpu{cpu}" / _THROTTLE)
+        text = find_text(f"{roots.sys}/devices/system/cpu/cpu{cpu}/{_THROTTLE}")
         if text is None:
             break
         total = (total or 0) + parse_number(text)

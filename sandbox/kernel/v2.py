@@ -179,7 +179,7 @@ def _wait(alarm: EventsAlarm, seconds: float) -> None:
 
 def read_pressure(directory: Path, resource: str) -> Pressure | None:
     """Return the stall totals of `cpu`, `memory` or `io`, or None if this kernel has no PSI."""
-    text = find_text(directory / f"{resource}.pressure")
+    text = find_text(f"{directory}/{resource}.pressure")
     if not text:
         return None
     some, full = parse_pressure(text)
