@@ -40,7 +40,7 @@ def test_cpu_time_is_right_within_one_percent_or_ten_milliseconds(
         used_usec: int = record["totals"]["cpu_usage_usec"]
         return used_usec - int(printed)
 
-    # Start and exit are outside the program's own clock, and cost what a run without work costs.
+    # What ends a process is outside its own clock, and costs what it costs without work.
     baseline_usec = statistics.median(beyond_own_clock_usec(0) for _ in range(3))
     burning_usec = statistics.median(beyond_own_clock_usec(seconds) for _ in range(3))
 

@@ -18,7 +18,7 @@ from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
 from sandbox.records.host import Mode
 
-pytestmark = pytest.mark.both
+both = pytest.mark.both
 Command = Callable[..., Any]
 PATIENCE_SEC = 1.0
 
@@ -28,6 +28,7 @@ def doctor(cli: Command, *arguments: str) -> tuple[int, dict[str, Any]]:
     return done.status, json.loads(done.stdout)
 
 
+@both
 def test_it_agrees_with_where_runs_are_made(cli: Command) -> None:
     status, found = doctor(cli)
 

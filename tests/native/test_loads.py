@@ -29,7 +29,6 @@ def cpu_seconds(used: resource.struct_rusage) -> float:
     return used.ru_utime + used.ru_stime
 
 
-@pytest.mark.both
 def test_burn_uses_the_cpu_time_asked_for(load: Load) -> None:
     usage(load("burn", 0))  # the first start reads files
     idle = cpu_seconds(usage(load("burn", 0)))

@@ -20,7 +20,7 @@ from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
 from sandbox.records.host import Mode
 
-pytestmark = pytest.mark.both
+both = pytest.mark.both
 Command = Callable[..., Any]
 MIB = 1 << 20
 PROJECT = Path(__file__).parents[2]
@@ -78,6 +78,7 @@ def total(result: dict[str, Any], *names: str) -> int:
     return int(value)
 
 
+@both
 def test_phases_have_totals_and_peaks_of_their_own(cli: Command, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = cli("run", "-q", "-o", out, "--", sys.executable, "-c", phased())
@@ -99,6 +100,7 @@ def test_phases_have_totals_and_peaks_of_their_own(cli: Command, tmp_path: Path)
     assert abs(sum(walls) - result["wall_ns"]) < 5_000_000
 
 
+@both
 def test_peaks_of_phases_are_exact_where_the_kernel_can(cli: Command, tmp_path: Path) -> None:
     (finding,) = json.loads(cli("doctor", "--json", "memory-peak-reset").stdout)["findings"]
     out = tmp_path / "out.json"
@@ -156,6 +158,7 @@ def test_marks_come_from_detached_grandchildren_too(cli: Command, tmp_path: Path
     assert "deep" in by_name(json.loads(out.read_text()))
 
 
+@both
 def test_the_python_api_has_phases_too(sandbox_home: Path) -> None:
     try:
         result = sandbox.run([sys.executable, "-c", phased()])
