@@ -6,11 +6,10 @@ inside a container: on the host a mistyped path would leave a directory behind.
 
 from __future__ import annotations
 
-import grp
 import math
 import os
-import pwd
 import resource
+from typing import TYPE_CHECKING
 
 from sandbox.errors import EXIT_NOT_EXECUTABLE, HostError, LaunchError
 from sandbox.records.host import Host
@@ -18,6 +17,9 @@ from sandbox.records.light import dataclass
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.program import MARKS_VARIABLE, Program, mark_name
 from sandbox.spec import RunSpec, Ulimit
+
+if TYPE_CHECKING:
+    from pwd import struct_passwd
 
 RUN_ID_VARIABLE = "SANDBOX_RUN_ID"
 THREAD_VARIABLES = (
@@ -141,7 +143,9 @@ def find_user(text: str) -> tuple[User | None, str | None]:
     return (uid, gid, groups), (entry.pw_dir if entry is not None else "/")
 
 
-def _find_entry(name: str) -> pwd.struct_passwd | None:
+def _find_entry(name: str) -> struct_passwd | None:
+    import pwd
+
     try:
         return pwd.getpwuid(int(name)) if _is_number(name) else pwd.getpwnam(name)
     except (KeyError, OverflowError):
@@ -151,8 +155,10 @@ def _find_entry(name: str) -> pwd.struct_passwd | None:
 def _find_gid(name: str) -> int:
     if _is_number(name):
         return _number(name, "group")
+    from grp import getgrnam
+
     try:
-        return grp.getgrnam(name).gr_gid
+        return getgrnam(name).gr_gid
     except KeyError:
         return _number(name, "group")
 

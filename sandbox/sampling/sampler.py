@@ -6,15 +6,18 @@ import errno
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sandbox.errors import SandboxError
-from sandbox.kernel.group import Reader
 from sandbox.records.light import dataclass
 from sandbox.records.result import Overhead
 from sandbox.records.sample import ABSENT, COLUMNS, TIME, Kind, SampleSink
 from sandbox.sampling.clock import Clock, monotonic
 from sandbox.spec import DEFAULT_INTERVAL_NS
 from sandbox.units import format_duration
+
+if TYPE_CHECKING:
+    from sandbox.kernel.group import Reader
 
 SLOW_INTERVAL_NS = 100_000_000
 _GROWTH_SHARE = 20  # a slow row at once when memory grew by more than 1/20
