@@ -7,6 +7,7 @@ no Hello, and signals come unasked.
 from __future__ import annotations
 
 import errno
+import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 14
 _BUS = "org.freedesktop.DBus"
 _BUS_PATH = "/org/freedesktop/DBus"
+# What jeepney's parser makes of bytes that are no message is among the last four.
+_TROUBLE = (OSError, ValueError, LookupError, TypeError, struct.error)
 _MOST_WAITING = 1_000  # signals of other people's units, on a busy host
 
 
@@ -61,7 +64,7 @@ class Connection:
             connection._authenticate(path)
             if is_bus:
                 connection.call_bus("Hello")
-        except (OSError, ValueError) as exc:
+        except _TROUBLE as exc:
             connection.close()
             raise BusError(f"cannot speak to {path}: {_why(exc)}") from exc
         except BusError:
@@ -110,7 +113,7 @@ class Connection:
             self._socket.settimeout(self._left_sec())
             self._socket.sendall(message.serialise(serial=self._serial))
             reply = self._receive_reply(self._serial)
-        except OSError as exc:
+        except _TROUBLE as exc:
             raise BusError(f"{method} was not answered: {_why(exc)}") from exc
         if reply.header.message_type is MessageType.error:
             text = reply.body[0] if reply.body and isinstance(reply.body[0], str) else "no reason"
@@ -138,7 +141,7 @@ class Connection:
                     body = tuple(message.body)
                     if is_meant(body):
                         return body
-        except OSError as exc:
+        except _TROUBLE as exc:
             raise BusError(f"{member} was not heard: {_why(exc)}") from exc
 
     def _receive_reply(self, serial: int) -> Message:
