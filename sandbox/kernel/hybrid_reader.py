@@ -6,11 +6,12 @@ processes) is read as on the unified hierarchy.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 from sandbox.errors import KernelError
 from sandbox.kernel import v1
+from sandbox.kernel.fast_files import FastFiles
 from sandbox.kernel.files import KeptFile
 from sandbox.kernel.hybrid_counters import RunGroups, has_kernel_memory, join_io
 from sandbox.kernel.roots import Roots
@@ -28,10 +29,6 @@ MEMORY_STAT_KEYS = {
     "memory_swap_bytes": b"total_swap",
 }
 KERNEL_COLUMN = "memory_kernel_bytes"
-
-_SMALL_BYTES = 512
-_USAGE_BYTES = len(b"usage_usec ")
-_LINE_END = b"\n"
 
 
 class HybridReader:
@@ -52,32 +49,38 @@ class HybridReader:
         self._unified = UnifiedReader(groups.v2, inner, before, roots, is_slow_only=True)
         self._baseline = before.as_columns()
         try:
-            self._cpu_fd = self._open(f"{groups.v2}/cpu.stat").fd
+            cpu = self._open(f"{groups.v2}/cpu.stat")
         except KernelError:
             self._unified.close()
             raise
-        self._usage_base = self._baseline.get("cpu_usage_usec", 0)
         memory = self._find("memory", v1.MEMORY_USAGE)
         pids = self._find("pids", v1.PIDS_CURRENT)
-        self._memory_fd = -1 if memory is None else memory.fd
-        self._pids_fd = -1 if pids is None else pids.fd
-        self._open_io(before, disks)
+        moved, requests = self._open_io(before)
+        self._requests: KeptFile | None = requests
+        self._disks = disks
+        self._io_base = [self._baseline.get(column, 0) for column in IO_COLUMNS]
         self.fast_columns: tuple[str, ...] = (
             "cpu_usage_usec",
             *(("memory_current_bytes",) if memory else ()),
             *(("pids",) if pids else ()),
-            *(IO_COLUMNS if self._io else ()),
+            *(IO_COLUMNS if moved else ()),
         )
+        self.read_fast: Callable[[], list[int]] = FastFiles(
+            cpu,
+            self._baseline.get("cpu_usage_usec", 0),
+            tuple(gauge for gauge in (memory, pids) if gauge),
+            moved,
+            self._parse_io,
+        ).read
+        """Read CPU time, memory, tasks and I/O; `ABSENT` for what cannot be read."""
         self._open_slow()
 
-    def _open_io(self, before: Snapshot, disks: Disks) -> None:
-        moved = self._find("blkio", v1.IO_BYTES) if before.io is not None else None
-        requests = self._find("blkio", v1.IO_OPERATIONS) if before.io is not None else None
-        self._io = (moved, requests) if moved and requests else None
-        self._disks = disks
-        self._io_base = [self._baseline.get(column, 0) for column in IO_COLUMNS]
-        self._io_data: bytes | None = None
-        self._io_row = [0, 0, 0, 0]
+    def _open_io(self, before: Snapshot) -> tuple[KeptFile, KeptFile] | tuple[None, None]:
+        if before.io is None:
+            return None, None
+        moved = self._find("blkio", v1.IO_BYTES)
+        requests = self._find("blkio", v1.IO_OPERATIONS)
+        return (moved, requests) if moved and requests else (None, None)
 
     def _open_slow(self) -> None:
         columns = [*self._unified.slow_columns]
@@ -120,37 +123,14 @@ class HybridReader:
             return None
         return file
 
-    def read_fast(self) -> list[int]:
-        """Read CPU time, memory, tasks and I/O; `ABSENT` for what cannot be read."""
-        row = []
-        try:
-            data = os.pread(self._cpu_fd, _SMALL_BYTES, 0)
-            # `usage_usec` is the first line of every kernel's cpu.stat.
-            row.append(int(data[_USAGE_BYTES : data.index(_LINE_END)]) - self._usage_base)
-        except (OSError, ValueError):
-            row.append(ABSENT)
-        for fd in (self._memory_fd, self._pids_fd):
-            if fd >= 0:
-                try:
-                    row.append(int(os.pread(fd, _SMALL_BYTES, 0)))
-                except (OSError, ValueError):
-                    row.append(ABSENT)
-        if self._io is not None:
-            row += self._read_io(*self._io)
-        return row
+    def _parse_io(self, moved: bytes) -> list[int]:
+        """Return the I/O columns; called when bytes have moved.
 
-    def _read_io(self, moved: KeptFile, requests: KeptFile) -> list[int]:
-        try:
-            data = moved.read()
-            # At most ticks no byte has moved: then there is nothing to parse, and only flushes,
-            # which move none, can have been requested. The next reading that sees bytes has them.
-            if data != self._io_data:
-                sums = sum_io(self._disks.counted(join_io(data, requests.read())))
-                self._io_row = [now - base for now, base in zip(sums, self._io_base, strict=True)]
-                self._io_data = data
-        except KernelError:
-            return [ABSENT] * len(IO_COLUMNS)
-        return self._io_row
+        Only flushes, which move none, can have been requested meanwhile; the next call has them.
+        """
+        requests = b"" if self._requests is None else self._requests.read()
+        sums = sum_io(self._disks.counted(join_io(moved, requests)))
+        return [now - base for now, base in zip(sums, self._io_base, strict=True)]
 
     def read_slow(self) -> list[int]:
         """Read CPU modes, processes, pressure, throttling and what memory is made of."""

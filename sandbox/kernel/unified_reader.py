@@ -5,21 +5,17 @@ The fast reading is the hot path of a run: at most four preads, no parsing that 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sandbox.errors import KernelError
+from sandbox.kernel.fast_files import FastFiles
 from sandbox.kernel.files import KeptFile
 from sandbox.kernel.parse import parse_flat, parse_pressure
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_snapshot import CPU_COLUMNS, IO_COLUMNS, RESOURCES, Disks, Snapshot
 from sandbox.kernel.v2 import list_pids
 from sandbox.records.sample import ABSENT
-
-if TYPE_CHECKING:
-    from sandbox.kernel.stand_in import ProcessIo
 
 MEMORY_COLUMNS = {
     "memory_anon_bytes": b"anon",
@@ -34,8 +30,6 @@ _KERNEL_PARTS = (b"kernel_stack", b"pagetables", b"percpu", b"vmalloc", b"slab")
 PROCESS_IO_COLUMNS = ("io_read_bytes", "io_write_bytes")
 """What processes count by themselves, where the group lacks the controller."""
 
-_SMALL_BYTES = 512
-_USAGE = b"usage_usec "
 _LINE_END = b"\n"
 
 
@@ -110,36 +104,38 @@ class UnifiedReader:
         self._disks = Disks(roots)
         self._baseline = before.as_columns()
         self.fast_columns: tuple[str, ...] = ()
+        self.read_fast: Callable[[], list[int]] = list  # as many values as there are columns
+        """Read CPU time, memory, tasks and I/O; `ABSENT` for what cannot be read."""
         self._open_slow(directory, inner)
         if not is_slow_only:
             self._open_fast(directory, roots)
 
     def _open_fast(self, directory: Path, roots: Roots) -> None:
         baseline = self._baseline
-        self._cpu_fd = self._cpu.fd
-        self._usage_base = baseline.get("cpu_usage_usec", 0)
-        memory, pids = (
-            self._find(directory / "memory.current"),
-            self._find(directory / "pids.current"),
-        )
-        self._memory_fd = -1 if memory is None else memory.fd
-        self._pids_fd = -1 if pids is None else pids.fd
-        self._io = self._find(directory / "io.stat")
+        memory = self._find(directory / "memory.current")
+        pids = self._find(directory / "pids.current")
+        io = self._find(directory / "io.stat")
         self._io_base = [baseline.get(column, 0) for column in IO_COLUMNS]
-        self._io_data: bytes | None = None
-        self._io_row = [0, 0, 0, 0]
         self.fast_columns = (
             "cpu_usage_usec",
             *(("memory_current_bytes",) if memory else ()),
             *(("pids",) if pids else ()),
-            *(IO_COLUMNS if self._io else ()),
+            *(IO_COLUMNS if io else ()),
         )
-        self._process_io: ProcessIo | None = None
-        if self._io is None and has_process_io(roots.proc):
+        read = FastFiles(
+            self._cpu,
+            baseline.get("cpu_usage_usec", 0),
+            tuple(gauge for gauge in (memory, pids) if gauge),
+            io,
+            self._parse_io,
+        ).read
+        self.read_fast = read
+        if io is None and has_process_io(roots.proc):
             from sandbox.kernel.stand_in import ProcessIo
 
-            self._process_io = ProcessIo(self._find_pids, roots.proc)
+            process_io = ProcessIo(self._find_pids, roots.proc)
             self.fast_columns += PROCESS_IO_COLUMNS
+            self.read_fast = lambda: [*read(), *process_io.read()]
 
     def _open_slow(self, directory: Path, inner: Path) -> None:
         self._cpu = self._open(directory / "cpu.stat")
@@ -198,37 +194,9 @@ class UnifiedReader:
         self._files.append(file)
         return file
 
-    def read_fast(self) -> list[int]:
-        """Read CPU time, memory, tasks and I/O; `ABSENT` for what cannot be read."""
-        row = []
-        try:
-            data = os.pread(self._cpu_fd, _SMALL_BYTES, 0)
-            # `usage_usec` is the first line of every kernel's cpu.stat.
-            row.append(int(data[len(_USAGE) : data.index(_LINE_END)]) - self._usage_base)
-        except (OSError, ValueError):
-            row.append(ABSENT)
-        for fd in (self._memory_fd, self._pids_fd):
-            if fd >= 0:
-                try:
-                    row.append(int(os.pread(fd, _SMALL_BYTES, 0)))
-                except (OSError, ValueError):
-                    row.append(ABSENT)
-        if self._io is not None:
-            row += self._read_io(self._io)
-        elif self._process_io is not None:
-            row += self._process_io.read()
-        return row
-
-    def _read_io(self, file: KeptFile) -> list[int]:
-        try:
-            data = file.read()
-            if data != self._io_data:  # most ticks see no I/O: nothing to parse
-                sums = self._disks.sums(data)
-                self._io_row = [now - base for now, base in zip(sums, self._io_base, strict=True)]
-                self._io_data = data
-        except KernelError:
-            return [ABSENT] * len(IO_COLUMNS)
-        return self._io_row
+    def _parse_io(self, data: bytes) -> list[int]:
+        sums = self._disks.sums(data)
+        return [now - base for now, base in zip(sums, self._io_base, strict=True)]
 
     def read_slow(self) -> list[int]:
         """Read CPU modes, throttling, what memory is made of, processes and pressure."""
