@@ -42,7 +42,8 @@ if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
     leaf = own / "leaf"
     leaf.mkdir()
     (leaf / "cgroup.procs").write_text("0")
-    (own / "cgroup.subtree_control").write_text("+memory")
+    for group in (own.parent, own):
+        (group / "cgroup.subtree_control").write_text("+memory")
 else:
     own = pathlib.Path("/sys/fs/cgroup/memory" + next(p for n, c, p in lines if c == "memory"))
     limit = "memory.limit_in_bytes"
@@ -224,15 +225,18 @@ def test_captured_output_is_kept_and_with_tee_shown(
 
 @both
 def test_a_detached_run_goes_on_and_is_found_by_its_name(
-    cli: Callable[..., Any], sandbox_home: Path
+    cli: Callable[..., Any], sandbox_home: Path, tmp_path: Path
 ) -> None:
-    started = cli("run", "-d", "--name", "background", "--", "sh", "-c", "echo out; sleep 0.5")
+    flag = tmp_path / "flag"
+    script = 'echo out; while [ ! -e "$0" ]; do sleep 0.05; done'
+    started = cli("run", "-d", "--name", "background", "--", "sh", "-c", script, flag)
     assert started.status == 0
     run_id = started.stdout.strip()
     taken = cli("run", "--name", "background", "--", "true")
     assert taken.status == 125
     assert "background" in taken.stderr
     assert "running" in cli("runs", "ls").stdout
+    flag.touch()
 
     for _ in range(200):
         shown = json.loads(cli("runs", "show", "--json", "background").stdout)
