@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.kernel import systemd
 from sandbox.kernel.outer import OuterLimits
-from sandbox.kernel.place import find_place
+from sandbox.kernel.place import Place, find_place, place_in_scope
 from sandbox.kernel.roots import Roots
+from sandbox.kernel.systemd import Manager
 from sandbox.records.host import Mode
 
 ALL = ("cpuset", "cpu", "io", "memory", "pids")
@@ -22,7 +24,7 @@ class FakeHost:
     """A host made of directories."""
 
     def __init__(self, base: Path) -> None:
-        self.roots = Roots(cgroup=base / "cgroup", proc=base / "proc", sys=base / "sys")
+        self.roots = Roots(cgroup=base / "cgroup", proc=base / "proc", sys=base / "sys", top=base)
         (self.roots.proc / "self").mkdir(parents=True)
         self.roots.cgroup.mkdir()
         self.mounts = ""
@@ -224,6 +226,177 @@ def test_a_limit_that_is_max_everywhere_is_none(host: FakeHost) -> None:
     host.v2_group("scope", available=ALL, cpu__max="max 100000", memory__max="max")
 
     assert find_place(host.roots).outer == OuterLimits()
+
+
+# --- under systemd
+
+
+def booted(host: FakeHost) -> None:
+    (host.roots.top / "run/systemd/system").mkdir(parents=True)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, manager: Manager | None) -> None:
+    monkeypatch.setattr(systemd, "find_manager", lambda _: manager)
+
+
+USER = Manager(name="the user's manager", is_user=True, runtime=Path("/run/user/1"), sockets=())
+
+
+def in_a_session(host: FakeHost, *, procs: str = "17\n18\n") -> Path:
+    host.unified("user.slice/user-1.slice/session-1.scope")
+    host.v2_group("user.slice", available=ALL, enabled=ALL)
+    host.v2_group("user.slice/user-1.slice", available=ALL, enabled=ALL, memory__max=str(MIB))
+    return host.v2_group("user.slice/user-1.slice/session-1.scope", available=ALL, procs=procs)
+
+
+def test_in_a_units_group_systemd_has_to_be_asked(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    own = in_a_session(host)
+    answering(monkeypatch, USER)
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    giver = "user.slice/user-1.slice/user@1.service"
+    host.v2_group(giver, available=("cpu", "memory", "pids"))
+
+    place = find_place(host.roots)
+
+    assert place.needs_scope
+    assert place.mode is Mode.UNIFIED
+    assert place.v2 is None
+    assert place.own == own
+    assert place.controllers == ("cpu", "memory", "pids")
+    assert place.outer.memory_bytes == MIB
+
+
+def test_without_a_manager_there_is_no_place_but_a_way_to_one(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    in_a_session(host)
+    answering(monkeypatch, None)
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+
+    place = find_place(host.roots)
+
+    assert place.mode is Mode.NONE
+    assert "sudo loginctl enable-linger nobody" in place.reason
+
+
+def test_where_systemd_is_not_a_units_name_is_only_a_name(host: FakeHost) -> None:
+    own = in_a_session(host)
+
+    place = find_place(host.roots)  # as in a container that shares the host's cgroup namespace
+
+    assert not place.needs_scope
+    assert place.v2 == own
+    assert place.is_crowded
+
+
+def test_a_delegated_unit_is_used_if_we_are_alone_in_it(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    own = in_a_session(host, procs=f"{os.getpid()}\n")
+    monkeypatch.setattr(os, "getxattr", lambda path, name: b"1")
+
+    place = find_place(host.roots)
+
+    assert place.v2 == own
+    assert place.is_crowded
+    assert not place.needs_scope
+
+
+def test_in_a_delegated_unit_with_others_a_scope_is_asked_for(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    in_a_session(host)
+    monkeypatch.setattr(os, "getxattr", lambda path, name: b"1")
+    answering(monkeypatch, USER)
+
+    assert find_place(host.roots).needs_scope
+
+
+def test_in_a_delegated_unit_others_make_room_if_nobody_answers(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    own = in_a_session(host)
+    monkeypatch.setattr(os, "getxattr", lambda path, name: b"1")
+    answering(monkeypatch, None)
+
+    place = find_place(host.roots)
+
+    assert place.v2 == own
+    assert place.is_crowded
+
+
+def test_a_delegated_units_empty_group_is_used_from_a_leaf_of_it(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    host.unified("system.slice/runner.service/runner")  # as DelegateSubgroup= has it
+    host.v2_group("system.slice", available=ALL, enabled=ALL)
+    unit = host.v2_group("system.slice/runner.service", available=ALL)
+    host.v2_group("system.slice/runner.service/runner", procs="17\n")
+    monkeypatch.setattr(os, "getxattr", lambda path, name: b"1")
+
+    place = find_place(host.roots)
+
+    assert place.v2 == unit
+    assert not place.is_crowded
+
+
+def test_inside_a_sandbox_systemd_is_never_asked(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    answering(monkeypatch, USER)
+    scope = "user.slice/sandbox-abc.scope"
+    host.unified(f"{scope}/run-abc/main")
+    host.v2_group("user.slice", available=ALL, enabled=ALL)
+    host.v2_group(scope, available=ALL, enabled=ALL)
+    host.v2_group(f"{scope}/run-abc", available=ALL)
+    host.v2_group(f"{scope}/run-abc/main", procs="17\n")
+
+    place = find_place(host.roots)
+
+    assert not place.needs_scope
+    assert place.v2 == host.roots.cgroup / scope / "run-abc"
+
+
+@pytest.mark.parametrize("unit", ["run-u9.service", "run-r0123456789abcdef.scope"])
+def test_systemds_transient_units_are_no_runs_of_ours(
+    unit: str, host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    answering(monkeypatch, USER)
+    host.unified(f"system.slice/{unit}")
+    host.v2_group("system.slice", available=ALL, enabled=ALL)
+    host.v2_group(f"system.slice/{unit}", available=ALL, procs="17\n")
+
+    assert find_place(host.roots).needs_scope
+
+
+def test_a_place_in_a_scope_names_what_was_not_handed_on(host: FakeHost) -> None:
+    host.unified("user.slice/x.scope")
+    core = ("cpu", "memory", "pids")
+    host.v2_group("", available=ALL, enabled=core, procs="1\n")  # ours to change for nobody
+    host.v2_group("user.slice", available=core, enabled=core)
+    scope = host.v2_group("user.slice/x.scope", available=core, pids__max="99")
+    asked = Place(mode=Mode.UNIFIED, reason="", v2_top=host.roots.cgroup, needs_scope=True)
+
+    place = place_in_scope(asked, scope, "systemd's user manager")
+
+    assert place.v2 == scope
+    assert not place.needs_scope
+    assert place.controllers == core
+    assert place.outer.pids == 99
+    assert place.missing == {
+        name: f"systemd's user manager was not given the {name} controller to hand on"
+        for name in ("io", "cpuset")
+    }
 
 
 # --- hybrid
