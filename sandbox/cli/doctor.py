@@ -43,7 +43,7 @@ def doctor(
     if list_checks:
         typer.echo(render_checks((group, check.name, check.question) for group, check in chosen))
         return
-    diagnosis = diagnose(gather(), checks or ())
+    diagnosis = diagnose(gather(groups={group for group, _ in chosen}), checks or ())
     if as_json:
         plain = {"usable": diagnosis.is_usable, **to_plain(diagnosis)}
         typer.echo(json.dumps(plain, indent=2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sandbox.kernel.energy import Zones, find_zones
@@ -30,6 +30,9 @@ class Packages:
     """Requirements as the distribution states them: `psutil>=5.9`."""
     versions: Mapping[str, str]
     """What is installed of them, by name."""
+
+
+NO_PACKAGES = Packages(required=(), versions={})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +63,11 @@ def gather(
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
     calls: Calls | None = None,
+    groups: Collection[str] | None = None,
 ) -> Facts:
     """Return the facts of this host; what is given is taken instead of looked at.
+
+    Packages are dear to look for: only where the checks of all groups, or of theirs, are asked for.
 
     Raises:
         KernelError: a file of the kernel cannot be understood.
@@ -80,7 +86,9 @@ def gather(
         energy=find_zones(where),
         has_shell=os.access(where.top / "bin/sh", os.X_OK),
         store=look_at_home(home or find_home(variables)),
-        packages=read_packages(),
+        packages=NO_PACKAGES
+        if groups is not None and "packages" not in groups
+        else read_packages(),
     )
 
 
@@ -91,7 +99,7 @@ def read_packages() -> Packages:
     try:
         required = tuple(metadata.requires(DISTRIBUTION) or ())
     except metadata.PackageNotFoundError:  # run from a checkout: nothing states what it takes
-        return Packages(required=(), versions={})
+        return NO_PACKAGES
     versions = {}
     for requirement in required:
         name = requirement_name(requirement)

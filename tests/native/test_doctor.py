@@ -21,7 +21,7 @@ Command = Callable[..., Any]
 
 
 def doctor(cli: Command, *arguments: str) -> tuple[int, dict[str, Any]]:
-    done = cli("doctor", "--json", *arguments)
+    done = cli("doctor", "--json", *arguments, timeout=120)
     return done.status, json.loads(done.stdout)
 
 

@@ -102,9 +102,11 @@ def test_phases_have_totals_and_peaks_of_their_own(cli: Command, tmp_path: Path)
 
 @both
 def test_peaks_of_phases_are_exact_where_the_kernel_can(cli: Command, tmp_path: Path) -> None:
-    (finding,) = json.loads(cli("doctor", "--json", "memory-peak-reset").stdout)["findings"]
+    (finding,) = json.loads(cli("doctor", "--json", "memory-peak-reset", timeout=120).stdout)[
+        "findings"
+    ]
     out = tmp_path / "out.json"
-    cli("run", "-q", "-o", out, "--", sys.executable, "-c", phased())
+    cli("run", "-q", "-o", out, "--", sys.executable, "-c", phased(), timeout=120)
 
     phases = by_name(json.loads(out.read_text()))
 

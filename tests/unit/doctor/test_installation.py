@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.doctor import facts as facts_module
-from sandbox.doctor.facts import Packages, read_packages, requirement_name
+from sandbox.doctor.facts import Packages, gather, read_packages, requirement_name
 from sandbox.doctor.installation import fits
 from sandbox.records.light import replace
 
@@ -148,6 +148,15 @@ def test_a_checkout_states_nothing(host: Any, judge: Judge, monkeypatch: Any) ->
     assert read_packages() == Packages(required=(), versions={})
 
     judge(host.find("packages"), "ok", "checkout")
+
+
+def test_packages_are_looked_for_only_if_they_are_asked_about(host: Any) -> None:
+    asked = [
+        gather(host.roots, home=host.home, environ={}, calls=host.calls, groups=groups)
+        for groups in ({"store"}, {"packages"}, None)
+    ]
+
+    assert [bool(facts.packages.required) for facts in asked] == [False, True, True]
 
 
 def test_what_is_required_is_what_the_project_states() -> None:
