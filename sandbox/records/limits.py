@@ -14,6 +14,7 @@ class LimitState(StrEnum):
     APPROXIMATED = "approximated"
     UNAVAILABLE = "unavailable"
 
+
 _CHECKS = {
     "cpus": "cpu",
     "cpu_shares": "cpu",
