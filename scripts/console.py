@@ -6,9 +6,11 @@ A command must succeed, unless the next one is `echo $?`. Comments right above a
 
     <!-- file: NAME -->     the block (of any language) is written to NAME at this point
     <!-- varies -->         what is printed differs each time, so only success is compared
+    <!-- varies: WHY -->    and so does success
     <!-- not run: WHY -->   the block is an illustration
 
 What is compared is each line's first column up to a figure: labels and words, not measurements.
+Warnings are not: they tell of the machine at that moment.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -85,6 +88,8 @@ def parse_page(text: str) -> list[Step]:
             steps.append(Step(match.span("body"), file=(value, body)))
         elif match["language"] == "console":
             commands = parse_commands(body, varies=word == "varies")
+            for command in commands:
+                command.may_fail = command.may_fail or (word == "varies" and value is not None)
             steps.append(Step(match.span("body"), commands=commands))
     return steps
 
@@ -139,6 +144,15 @@ def label_of(line: str) -> str:
     return " ".join(re.split(r"  |[\d/-]", line.strip(), maxsplit=1)[0].split())
 
 
+def without_warnings(lines: list[str]) -> Iterator[str]:
+    """Yield the lines but for warnings, each of which goes on to the next empty line."""
+    in_warning = False
+    for line in lines:
+        in_warning = bool(line) and (in_warning or line.startswith("warning:"))
+        if not in_warning:
+            yield line
+
+
 def differences(steps: list[Step]) -> list[str]:
     """Return what the page says and the session did not, one line each."""
     found: list[str] = []
@@ -150,8 +164,7 @@ def differences(steps: list[Step]) -> list[str]:
         printed = [" ".join(line.split()) for line in command.printed]
         if command.varies:
             continue
-        for line in command.shown:
-            label = label_of(line)
+        for label in map(label_of, without_warnings(command.shown)):
             if label not in {"", "..."} and not any(text.startswith(label) for text in printed):
                 found.append(f"$ {command.text}: `{label}` is not in {command.printed}")
         if command.printed and not command.shown:
@@ -159,10 +172,20 @@ def differences(steps: list[Step]) -> list[str]:
     return found
 
 
+def is_disturbed(lines: list[str]) -> bool:
+    """Return whether an output warns of something, such as other load on the machine."""
+    return any(line.startswith("warning:") for line in lines)
+
+
 def renewed(text: str, steps: list[Step]) -> str:
-    """Return the page with the output that was really printed."""
+    """Return the page with the output that was really printed.
+
+    A block that ran undisturbed before is left alone when it was disturbed this time.
+    """
     for step in reversed(steps):
-        if step.commands:
+        was = [line for command in step.commands for line in command.shown]
+        now = [line for command in step.commands for line in command.printed]
+        if step.commands and not (was and is_disturbed(now) and not is_disturbed(was)):
             lines: list[str] = []
             for command in step.commands:
                 lines.append("$ " + command.text.replace("\n", "\n> "))
