@@ -164,9 +164,11 @@ def differences(steps: list[Step]) -> list[str]:
         printed = [" ".join(line.split()) for line in command.printed]
         if command.varies:
             continue
-        for label in map(label_of, without_warnings(command.shown)):
-            if label not in {"", "..."} and not any(text.startswith(label) for text in printed):
-                found.append(f"$ {command.text}: `{label}` is not in {command.printed}")
+        found.extend(
+            f"$ {command.text}: `{label}` is not in {command.printed}"
+            for label in map(label_of, without_warnings(command.shown))
+            if label not in {"", "..."} and not any(text.startswith(label) for text in printed)
+        )
         if command.printed and not command.shown:
             found.append(f"$ {command.text} prints something, and the page shows nothing")
     return found

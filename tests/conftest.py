@@ -229,10 +229,18 @@ def own_groups() -> list[Path]:
 def run_groups() -> set[Path]:
     """Return the groups of all runs below our own, a nested one's too."""
     found: set[Path] = set()
-    for own in own_groups():
-        for pattern in ("run-*", "*/run-*", "*/*/run-*"):
-            found.update(own.glob(pattern))
+    level = own_groups()
+    for _ in range(3):
+        level = [child for group in level for child in _children(group)]
+        found.update(child for child in level if child.name.startswith("run-"))
     return found
+
+
+def _children(group: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(group) if entry.is_dir()]
+    except OSError:
+        return []  # removed while we looked
 
 
 def _pids_below(group: Path) -> set[int] | None:
