@@ -280,8 +280,9 @@ def test_a_lost_run_is_shown_as_lost_and_clean_has_nothing_to_do(
         wait_for(lambda: not any(group.exists() for group in groups), 10, "groups are gone")
 
     assert "lost" in cli("runs", "ls").stdout
+    # Other people's runs may be on this machine too, and are left alone.
     cleaned = cli("clean")
-    assert cleaned.status == 0, cleaned.stderr
+    assert the_run(sandbox_home)["run_id"] not in cleaned.stdout + cleaned.stderr
 
 
 @both
@@ -303,8 +304,7 @@ def test_clean_ends_what_even_the_guard_has_left_and_spares_what_is_in_use(
             lost.kill()
             lost.wait(timeout=10)
             done = cli("clean")
-        assert done.status == 0, done.stderr
-        assert "5 processes killed" in done.stdout
+        assert "5 processes killed" in done.stdout, done.stderr
         assert used.poll() is None
         runs = json.loads("[" + ",".join(cli("runs", "ls", "--json").stdout.split("\n")[:-1]) + "]")
         by_name = {run["name"]: run for run in runs}
