@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sandbox.errors import SandboxError
 from sandbox.records.light import dataclass
 from sandbox.records.result import Overhead
-from sandbox.records.sample import ABSENT, COLUMNS, TIME, Kind, SampleSink
+from sandbox.records.sample import ABSENT, COLUMNS, Kind, SampleSink
 from sandbox.sampling.clock import Clock, monotonic
 from sandbox.spec import DEFAULT_INTERVAL_NS
 from sandbox.units import format_duration
@@ -42,6 +42,36 @@ class Sampler:
     because a counter cannot be read or a row cannot be written: `problem` then says so.
     """
 
+    __slots__ = (
+        "_clock",
+        "_columns",
+        "_cpu",
+        "_cpu_clock",
+        "_cpu_ended_ns",
+        "_cpu_started_ns",
+        "_earlier_peaks",
+        "_gauges",
+        "_has_memory",
+        "_interval_ns",
+        "_max_late_ns",
+        "_memory",
+        "_missed",
+        "_peak_times_ns",
+        "_peaks",
+        "_read_fast",
+        "_read_slow",
+        "_sink_fast",
+        "_sink_slow",
+        "_slow_above",
+        "_slow_every",
+        "_slow_left",
+        "_slow_width",
+        "_ticks",
+        "_waiting",
+        "problem",
+        "start_ns",
+    )
+
     def __init__(
         self,
         reader: Reader,
@@ -64,7 +94,7 @@ class Sampler:
         self._cpu_clock = cpu_clock
         self._interval_ns = interval_ns
 
-        self._columns = (TIME, *reader.fast_columns)
+        self._columns = reader.fast_columns
         self._slow_width = len(reader.slow_columns)
         self._has_memory = _MEMORY in reader.fast_columns
         self._memory = reader.fast_columns.index(_MEMORY) if self._has_memory else 0
@@ -113,9 +143,9 @@ class Sampler:
             self._reading_failed(exc, self._sink_fast, len(self._columns))
             return
         self._waiting.append((now_ns, values))
+        self._slow_left -= expirations
         if expirations > 1:
             self._missed_ticks(now_ns, expirations - 1)
-        self._slow_left -= expirations
         if self._slow_left <= 0 or values[self._memory] > self._slow_above:
             self._settle()
             self._read_slow_table(now_ns, values)
@@ -172,7 +202,7 @@ class Sampler:
         except (OSError, SandboxError) as exc:
             self._reading_failed(exc, self._sink_fast, len(self._columns))
             return
-        self._take([now_ns, *values])
+        self._take(now_ns, values)
         self._read_slow_table(now_ns, values)
 
     def _missed_ticks(self, now_ns: int, missed: int) -> None:
@@ -182,22 +212,25 @@ class Sampler:
 
     def _settle(self) -> None:
         """Do what could wait, for the rows of all ticks since the last time."""
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
         self._ticks += len(waiting)
         for now_ns, values in waiting:
             late_ns = (now_ns - self.start_ns) % self._interval_ns
-            self._max_late_ns = max(self._max_late_ns, late_ns)
-            self._take([now_ns, *values])
+            if late_ns > self._max_late_ns:  # noqa: PLR1730 - not a call for each row
+                self._max_late_ns = late_ns
+            self._take(now_ns, values)
+        waiting.clear()
 
-    def _take(self, row: list[int]) -> None:
+    def _take(self, now_ns: int, values: list[int]) -> None:
+        peaks = self._peaks
         for place in self._gauges:
-            if row[place] > self._peaks[place]:
-                self._peaks[place] = row[place]
-                self._peak_times_ns[place] = row[0]
+            if values[place] > peaks[place]:
+                peaks[place] = values[place]
+                self._peak_times_ns[place] = now_ns
         try:
-            self._sink_fast(row)
+            self._sink_fast([now_ns, *values])
         except (OSError, SandboxError) as exc:
-            self._writing_failed(row[0], exc)
+            self._writing_failed(now_ns, exc)
 
     def _read_slow_table(self, now_ns: int, values: list[int]) -> None:
         """Read the slow table too; its row bears the time of the fast one beside it."""
@@ -207,7 +240,7 @@ class Sampler:
         try:
             row = [now_ns, *self._read_slow()]
         except (OSError, SandboxError) as exc:
-            self._reading_failed(exc, self._sink_slow, 1 + self._slow_width)
+            self._reading_failed(exc, self._sink_slow, self._slow_width)
             return
         try:
             self._sink_slow(row)
@@ -228,7 +261,7 @@ class Sampler:
                 why += ", its group was removed"
         self.problem = f"the run's counters could not be read {self._since_start(now_ns)}: {why}"
         try:
-            put([now_ns, *[ABSENT] * (width - 1)])
+            put([now_ns, *[ABSENT] * width])
         except (OSError, SandboxError) as put_exc:
             self._writing_failed(now_ns, put_exc)
 

@@ -42,6 +42,17 @@ class FastOnly:
         return []
 
 
+class FastRecord:
+    """A sink whose slow table stays empty."""
+
+    def __init__(self, sink: SampleSink) -> None:
+        self.fast = sink.fast
+        self.close = sink.close
+
+    def slow(self, row: Sequence[int]) -> None:
+        """Drop the row."""
+
+
 class NoRecord:
     """A sink that keeps nothing."""
 
@@ -112,6 +123,7 @@ def sample(asked: argparse.Namespace, home: Path) -> dict[str, float]:
         if not asked.no_record:
             directory = open_directory(home, run_id, run_id)
             sink = directory.open_sink((TIME, *reader.fast_columns), (TIME, *reader.slow_columns))
+            sink = sink if asked.slow else FastRecord(sink)
         sinks.append(sink)
         samplers.append(Sampler(reader, sink, monotonic, asked.interval_ns))
     starts_ns = [sampler.first() for sampler in samplers]
