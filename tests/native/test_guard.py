@@ -326,3 +326,47 @@ def test_any_path_is_removed_and_nothing_beside_it(
     assert still_there
     assert sorted(path.name for path in odd.iterdir()) == ["link"]
     assert (beside / "inner").exists()
+
+
+@pytest.mark.parametrize("kind", ["shell", "python"])
+def test_a_guard_can_be_told_later_where_to_stand_and_what_to_end(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "python":
+        monkeypatch.setattr(guard_module, "_SHELL", "/no/such/shell")
+    parent = find_place(Roots()).v2
+    assert parent is not None
+    post, run = (parent / f"test-{name}-{os.getpid()}" for name in ("post", "run"))
+    main = run / "main"
+    post.mkdir()
+    main.mkdir(parents=True)
+    guard = Guard.start()
+    guard.enter(post)
+    guard.take_charge(run, (run, main))
+    program = subprocess.Popen(["sh", "-c", f"echo 0 >{main}/cgroup.procs; exec sleep 60"])
+    wait_until(lambda: str(program.pid) in (main / "cgroup.procs").read_text().split())
+    wait_until(lambda: (post / "cgroup.procs").read_text().split() == [str(guard.pid)])
+
+    assert guard.act()
+
+    assert program.wait(TIMEOUT_SEC) == -signal.SIGKILL
+    assert not run.exists()
+    wait_until(lambda: not (post / "cgroup.procs").read_text())
+    post.rmdir()
+
+
+@pytest.mark.parametrize("kind", ["shell", "python"])
+def test_a_guard_that_was_told_nothing_ends_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "python":
+        monkeypatch.setattr(guard_module, "_SHELL", "/no/such/shell")
+
+    assert Guard.start().act()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SEC
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
