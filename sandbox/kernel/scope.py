@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from sandbox.errors import KernelError
@@ -140,7 +141,7 @@ def _ask(place: Place, manager: Manager, guard: Guard, run_id: str) -> Scope:
             reasons.append(str(error))
             continue
         try:
-            speaker.start_scope(unit, guard.pid, properties)
+            speaker.start_scope(unit, guard.pid, properties, _import_what_comes_next)
         except BusError as error:
             speaker.close()
             reasons.append(f"{name}: {error}")
@@ -149,6 +150,12 @@ def _ask(place: Place, manager: Manager, guard: Guard, run_id: str) -> Scope:
         else:
             return Scope(unit, guard, speaker)
     raise KernelError("; ".join(reasons))
+
+
+def _import_what_comes_next() -> None:
+    """Load what a run in the scope needs anyway; systemd works on another CPU."""
+    for name in ("launch", "unified"):
+        import_module(f"sandbox.kernel.{name}")
 
 
 def _properties(place: Place, run_id: str) -> Properties:

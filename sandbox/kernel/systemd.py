@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -52,8 +52,12 @@ class Manager:
 class Speaker(Protocol):
     """One way to ask a manager."""
 
-    def start_scope(self, unit: str, pid: int, properties: Properties) -> None:
+    def start_scope(
+        self, unit: str, pid: int, properties: Properties, meanwhile: Callable[[], None]
+    ) -> None:
         """Put a process into a new scope; return when it is there.
+
+        `meanwhile` is done while systemd works, which takes some milliseconds.
 
         Raises:
             BusError: it is not.
@@ -163,13 +167,16 @@ class ByMessage:
         self._connection.call_bus("AddMatch", "s", (rule + "member='JobRemoved'",))
         self._connection.call(_MANAGER, "Subscribe")
 
-    def start_scope(self, unit: str, pid: int, properties: Properties) -> None:
+    def start_scope(
+        self, unit: str, pid: int, properties: Properties, meanwhile: Callable[[], None]
+    ) -> None:
         """Put a process into a new scope; return when the job is done."""
         self._connection.renew(self._patience_sec)
         everything = [("PIDs", ("au", [pid])), *properties]
         (job,) = self._connection.call(
             _MANAGER, "StartTransientUnit", "ssa(sv)a(sa(sv))", (unit, "fail", everything, [])
         )
+        meanwhile()
         _, _, _, result = self._connection.wait_for("JobRemoved", lambda body: body[1] == job)
         if result != _DONE:
             raise BusError(f"the scope {unit} could not be started: {result}")
@@ -194,13 +201,16 @@ class ByTools:
             self._environment["XDG_RUNTIME_DIR"] = str(manager.runtime)
         self._patience_sec = patience_sec
 
-    def start_scope(self, unit: str, pid: int, properties: Properties) -> None:
+    def start_scope(
+        self, unit: str, pid: int, properties: Properties, meanwhile: Callable[[], None]
+    ) -> None:
         """Put a process into a new scope; return when it is there."""
         everything: Properties = [("PIDs", ("au", [pid])), *properties]
         words = [word for name, value in everything for word in (name, *_in_words(value))]
         self._call(
             "StartTransientUnit", "ssa(sv)a(sa(sv))", unit, "fail", len(everything), *words, 0
         )
+        meanwhile()
         deadline = time.monotonic() + self._patience_sec
         while unit not in own_group(pid):
             if time.monotonic() >= deadline:

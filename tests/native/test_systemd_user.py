@@ -75,7 +75,7 @@ def open_scope(unit):
     guard = Guard.start()
     speaker = speak()
     properties = scope_properties("a test", slice_name=None, around=OuterLimits())
-    speaker.start_scope(unit, guard.pid, properties)
+    speaker.start_scope(unit, guard.pid, properties, lambda: None)
     scope = Scope(unit, guard, speaker)
     directory, place = scope.settle(asked, manager)
     return scope, directory, place
@@ -221,7 +221,7 @@ def test_a_name_that_is_taken_is_refused_with_systemds_words(stage: Act) -> None
         guard = Guard.start()
         speaker = speak()
         try:
-            speaker.start_scope("sandbox-0123456789ab.scope", guard.pid, [])
+            speaker.start_scope("sandbox-0123456789ab.scope", guard.pid, [], lambda: None)
         except BusError as error:
             print(error)
         speaker.close()
@@ -241,7 +241,7 @@ def test_a_process_that_is_gone_fails_the_scope(stage: Act) -> None:
             os._exit(0)
         os.waitpid(pid, 0)
         try:
-            speaker.start_scope("sandbox-0123456789ab.scope", pid, [])
+            speaker.start_scope("sandbox-0123456789ab.scope", pid, [], lambda: None)
         except BusError as error:
             print(error)
         speaker.close()

@@ -205,6 +205,10 @@ def test_a_scope_stays_in_our_slice_of_the_manager_that_is_asked(
 # --- through busctl
 
 
+def nothing() -> None:
+    """Stand for what is done while systemd works."""
+
+
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A `busctl` that writes down how it was called."""
@@ -231,7 +235,7 @@ def test_busctl_is_given_every_property_in_words(
     monkeypatch.setattr(systemd, "own_group", lambda _: "/app.slice/x.scope")
     properties = scope_properties("a run", slice_name=None, around=OuterLimits(pids=5))
 
-    ByTools(MANAGER).start_scope("x.scope", 17, properties)
+    ByTools(MANAGER).start_scope("x.scope", 17, properties, nothing)
 
     assert (tools / "called").read_text().splitlines() == [
         *CALL,
@@ -276,7 +280,7 @@ def test_a_scope_that_never_takes_the_process_is_not_waited_for_for_ever(
     monkeypatch.setattr(systemd, "own_group", lambda _: "/session.scope")
 
     with pytest.raises(BusError, match="did not take process 17"):
-        ByTools(MANAGER, patience_sec=0.05).start_scope("x.scope", 17, [])
+        ByTools(MANAGER, patience_sec=0.05).start_scope("x.scope", 17, [], nothing)
 
 
 # --- where a process is
