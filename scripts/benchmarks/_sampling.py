@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import resource
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,15 +72,14 @@ def main() -> None:
     parser.add_argument("--interval-ns", type=int, default=10_000_000)
     parser.add_argument("--ticks", type=int, default=200)
     parser.add_argument("--slow", action="store_true", help="the slow table too")
-    parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--home", type=Path, help="where to keep a record; without it none is kept")
     parser.add_argument("--files", action="store_true")
     asked = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (_HARD_LIMIT, _HARD_LIMIT))
     if asked.files:
         print(json.dumps(files_of(asked.run_ids[0])))
         return
-    with tempfile.TemporaryDirectory(prefix="sandbox-bench-") as home:
-        print(json.dumps(sample(asked, Path(home))))
+    print(json.dumps(sample(asked)))
 
 
 def files_of(run_id: str) -> dict[str, list[str]]:
@@ -111,7 +109,7 @@ def open_reader(run_id: str) -> Reader:
     return group.open_reader()
 
 
-def sample(asked: argparse.Namespace, home: Path) -> dict[str, float]:
+def sample(asked: argparse.Namespace) -> dict[str, float]:
     """Sample as a run does, and return the CPU time of one tick."""
     samplers: list[Sampler] = []
     sinks: list[SampleSink] = []
@@ -120,8 +118,8 @@ def sample(asked: argparse.Namespace, home: Path) -> dict[str, float]:
         if not asked.slow:
             reader = FastOnly(reader)
         sink: SampleSink = NoRecord()
-        if not asked.no_record:
-            directory = open_directory(home, run_id, run_id)
+        if asked.home is not None:
+            directory = open_directory(asked.home, run_id, run_id)
             sink = directory.open_sink((TIME, *reader.fast_columns), (TIME, *reader.slow_columns))
             sink = sink if asked.slow else FastRecord(sink)
         sinks.append(sink)

@@ -39,17 +39,17 @@ def measure(options: Options) -> Iterator[Result]:
     ticks = str(max(round(options.seconds * 1e9 / INTERVAL_NS), 5))
     grid = ("--interval-ns", str(INTERVAL_NS), "--ticks", ticks)
 
-    def share(count: int, *more: str) -> float:
-        return sampling(*names[:count], *grid, *more)["cpu_share"]
+    def share(count: int, *, is_recorded: bool) -> float:
+        return sampling(*names[:count], *grid, is_recorded=is_recorded)["cpu_share"]
 
     try:
         with ExitStack() as stack:
             for name in names:
                 stack.enter_context(live_group(name, rare_work))
             sides: dict[str, Side] = {
-                str(count): lambda count=count: share(count, "--no-record") for count in COUNTS
+                str(count): lambda count=count: share(count, is_recorded=False) for count in COUNTS
             }
-            sides[_RECORDED] = lambda: share(COUNTS[-1])
+            sides[_RECORDED] = lambda: share(COUNTS[-1], is_recorded=True)
             with pinned(measuring_cpu()):
                 found = in_turns(sides, options.pairs)
     except SkippedError as reason:

@@ -70,10 +70,16 @@ def compile_c(directory: Path) -> Path:
     return program
 
 
-def sampling(*arguments: str) -> dict[str, float]:
+def sampling(*arguments: str, is_recorded: bool = True) -> dict[str, float]:
     """Run the process that is measured and return what it says."""
     command = [sys.executable, HERE / "_sampling.py", *arguments]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=300).stdout
+    with tempfile.TemporaryDirectory(prefix="sandbox-bench-") as home:
+        output = subprocess.run(
+            [*command, "--home", home] if is_recorded else command,
+            check=True,
+            stdout=subprocess.PIPE,
+            timeout=300,
+        ).stdout
     said: dict[str, float] = json.loads(output)
     return said
 
@@ -87,15 +93,15 @@ def _beside_c(options: Options, program: Path, run_id: str) -> list[Result]:
         words = [program, str(INTERVAL_NS), str(ticks), *files["fast"]]
         return float(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout) / 1e3
 
-    def ours(*more: str) -> float:
+    def ours(*more: str, is_recorded: bool = True) -> float:
         grid = ("--interval-ns", str(INTERVAL_NS), "--ticks", str(ticks))
-        return sampling(run_id, *grid, *more)["cpu_ns_per_tick"] / 1e3
+        return sampling(run_id, *grid, *more, is_recorded=is_recorded)["cpu_ns_per_tick"] / 1e3
 
     found = in_turns(
         {
             "C": in_c,
             "fast": ours,
-            "unrecorded": lambda: ours("--no-record"),
+            "unrecorded": lambda: ours(is_recorded=False),
             "both": lambda: ours("--slow"),
         },
         options.pairs,
