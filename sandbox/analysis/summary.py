@@ -11,9 +11,10 @@ from itertools import compress
 from operator import add, mul, sub
 
 from sandbox.analysis.in_force import cpus_in_force
+from sandbox.analysis.memory import need_of, split_of
 from sandbox.analysis.nearest import Nearest
 from sandbox.analysis.windows import SHORTEST_RUN_NS, WINDOW_NS, Windows
-from sandbox.records.result import MemorySplit, RunResult, Summary
+from sandbox.records.result import RunResult, Summary
 from sandbox.records.sample import ABSENT, TIME, Block, Table
 
 _NS_PER_USEC = 1_000
@@ -43,6 +44,8 @@ def summarize(result: RunResult, blocks: Iterable[Block]) -> Summary:
             at_split.aim(split.row[TIME])
     io = _io_totals(result, fast)
     windowed = _has_windows(result, fast)
+    memory_split = split_of(split.row, at_split.row)
+    peak_bytes = _peak_bytes(result, fast)
     return Summary(
         cpu_mean=_cpu_mean(result, fast),
         cpu_p95=fast.windows.p95_cpus() if windowed else None,
@@ -52,8 +55,8 @@ def summarize(result: RunResult, blocks: Iterable[Block]) -> Summary:
         memory_mean_bytes=fast.memory_mean_bytes(),
         memory_peak_sampled_bytes=fast.peak_bytes,
         memory_peak_time_ns=fast.peak_time_ns,
-        memory_split=_split(split.row, at_split.row),
-        memory_need_bytes=slow.need_bytes,
+        memory_split=memory_split,
+        memory_need_bytes=need_of(slow.need_bytes, memory_split, peak_bytes),
         memory_cache_bytes=slow.cache_bytes,
         page_cache=page_cache_state(io["io_read_bytes"], slow.cache_bytes),
         io_read_bytes=io["io_read_bytes"],
@@ -181,6 +184,13 @@ def _largest(known: int | None, values: Sequence[int]) -> int | None:
     return max(values) if known is None else max(known, *values)
 
 
+def _peak_bytes(result: RunResult, fast: _Fast) -> int | None:
+    peaks = [
+        peak for peak in (result.totals.memory_peak_bytes, fast.peak_bytes) if peak is not None
+    ]
+    return max(peaks, default=None)
+
+
 def _seen_ns(result: RunResult, fast: _Fast) -> int:
     """Return how much of the run the samples saw."""
     return fast.last.get(TIME, result.started_ns) - result.started_ns
@@ -221,26 +231,3 @@ def _io_totals(result: RunResult, fast: _Fast) -> dict[str, int | None]:
         "io_read_ops": sum(device.read_ops for device in devices),
         "io_write_ops": sum(device.write_ops for device in devices),
     }
-
-
-def _split(row: dict[str, int] | None, fast_row: dict[str, int] | None) -> MemorySplit | None:
-    """Return what memory was made of in `row`, the slow sample nearest to the peak."""
-    if row is None or all(row.get(f"memory_{part}_bytes", ABSENT) == ABSENT for part in _PARTS):
-        return None
-    values = {part: _value(row, f"memory_{part}_bytes") for part in _PARTS}
-    return MemorySplit(
-        time_ns=row[TIME],
-        current_bytes=_value(fast_row or {}, "memory_current_bytes"),
-        anon_bytes=values["anon"],
-        file_bytes=values["file"],
-        shmem_bytes=values["shmem"],
-        kernel_bytes=values["kernel"],
-    )
-
-
-_PARTS = ("anon", "file", "shmem", "kernel")
-
-
-def _value(row: dict[str, int], name: str) -> int | None:
-    value = row.get(name, ABSENT)
-    return None if value == ABSENT else value

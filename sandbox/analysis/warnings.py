@@ -50,6 +50,7 @@ def find_warnings(
         *_about_memory(result),
         *_about_threads(result),
         *_about_measuring(result, observed),
+        *_about_memory_parts(result),
         *(_about_host(result, before, after) if before is not None and after is not None else ()),
         *_about_devices(result.totals.io or ()),
     )
@@ -85,6 +86,19 @@ def _about_limits(result: RunResult) -> Iterator[RunWarning]:
             + ("" if pids is None else f" by the limit of {pids}"),
             hint="raise --pids-limit if the program needs them",
         )
+
+
+def _about_memory_parts(result: RunResult) -> Iterator[RunWarning]:
+    split = None if result.summary is None else result.summary.memory_split
+    if split is None or not split.uncounted_bytes:
+        return
+    late = "behind" if split.uncounted_bytes > 0 else "ahead of"
+    yield RunWarning(
+        code="memory_stat_late",
+        text=f"at the peak the kernel's memory.stat was {format_size(abs(split.uncounted_bytes))} "
+        f"{late} memory.current: the parts of the memory are not exact; its peak is",
+        hint="the need counts what was in no part; another run may be luckier",
+    )
 
 
 def _about_memory(result: RunResult) -> Iterator[RunWarning]:

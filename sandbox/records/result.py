@@ -158,6 +158,8 @@ class MemorySplit:
     file_bytes: int | None
     shmem_bytes: int | None
     kernel_bytes: int | None
+    uncounted_bytes: int | None = None
+    """How far memory.stat was behind memory.current; 0 if not by more than batching explains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +185,10 @@ class Summary:
     """CLOCK_MONOTONIC of the largest sample."""
     memory_split: MemorySplit | None = None
     memory_need_bytes: int | None = None
-    """Largest sampled anon + shmem + kernel: what is needed apart from page cache."""
+    """Largest sampled anon + shmem + kernel: what is needed apart from page cache.
+
+    What the kernel had not counted in any part at the peak is taken as needed.
+    """
     memory_cache_bytes: int | None = None
     """Largest sampled file - shmem."""
     page_cache: str | None = None

@@ -186,6 +186,8 @@ def _memory_rows(result: RunResult) -> list[Row]:
             ("  of it shared", size_text(split.shmem_bytes)),
             ("  kernel", size_text(split.kernel_bytes)),
         ]
+        if (split.uncounted_bytes or 0) > 0:
+            rows.append(("  in no part yet", size_text(split.uncounted_bytes)))
     return [
         *rows,
         ("need (no page cache)", _need(summary)),

@@ -172,6 +172,7 @@ def _split(summary: Summary) -> str:
         "file": split.file_bytes,
         "shmem": split.shmem_bytes,
         "kernel": split.kernel_bytes,
+        "not counted yet": max(split.uncounted_bytes or 0, 0) or None,
     }
     known = [f"{name} {size_text(size)}" for name, size in sizes.items() if size is not None]
     return ", ".join(known) + " (sampled)"

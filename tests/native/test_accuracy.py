@@ -71,11 +71,19 @@ def test_anonymous_memory_is_told_from_page_cache(
     cached, _ = totals_of("--memory", "1g", "--", "python3", "-I", "-S", "-c", source)
     touched, _ = totals_of("--memory", "1g", "--", *load("touch", 48, 1))
 
-    assert touched["summary"]["memory_need_bytes"] >= 48 * MIB
-    assert touched["summary"]["memory_split"]["anon_bytes"] >= 48 * MIB
-    on_tmpfs = cached["summary"]["memory_split"]["shmem_bytes"] >= 40 * MIB
-    if not on_tmpfs:  # a file on a real disk is page cache and no need
-        assert cached["summary"]["memory_cache_bytes"] >= 40 * MIB
+    # 8 MiB below: what the kernel may be late by without being called late.
+    assert touched["summary"]["memory_need_bytes"] >= 40 * MIB
+    assert _counted(touched, "anon_bytes") >= 40 * MIB
+    on_tmpfs = cached["summary"]["memory_split"]["shmem_bytes"] > 0
+    assert _counted(cached, "shmem_bytes" if on_tmpfs else "file_bytes") >= 40 * MIB
+
+
+def _counted(record: Any, part: str) -> int:
+    """Return a part of the memory at the peak, and what the kernel had counted in none yet."""
+    split, codes = record["summary"]["memory_split"], {w["code"] for w in record["warnings"]}
+    assert ("memory_stat_late" in codes) == (split["uncounted_bytes"] != 0)
+    counted: int = split[part] + max(split["uncounted_bytes"], 0)
+    return counted
 
 
 def test_a_quota_of_a_fifth_is_kept_and_its_throttling_counted(
