@@ -26,6 +26,7 @@ __all__ = [
     "blocks_of",
     "find_run",
     "is_locked",
+    "list_ids",
     "list_runs",
     "load",
     "parse_run",
@@ -183,7 +184,7 @@ def find_run(run: str | Path, home: Path | None = None) -> Path:
 
 def _find_by_id_or_name(text: str, home: Path) -> Path | None:
     runs = home / "runs"
-    ids = _ids(home)
+    ids = list_ids(home)
     if text in ids:
         return runs / text
     if owner := _last_with_name(text, home):
@@ -215,8 +216,8 @@ def _last_with_name(name: str, home: Path) -> str | None:
     return None
 
 
-def _ids(home: Path) -> list[str]:
-    """Return what is in `runs/`, in no order.
+def list_ids(home: Path) -> list[str]:
+    """Return the ids of all runs, in no order.
 
     Raises:
         StoreError: `home` cannot be trusted or read.
@@ -244,7 +245,7 @@ def list_runs(home: Path) -> list[RunEntry]:
     Raises:
         StoreError: `home` cannot be trusted or read.
     """
-    entries = [entry for run_id in _ids(home) if (entry := _entry(home / "runs" / run_id))]
+    entries = [entry for run_id in list_ids(home) if (entry := _entry(home / "runs" / run_id))]
     return sorted(entries, key=lambda entry: entry.changed_utc_ns, reverse=True)
 
 
