@@ -5,6 +5,7 @@ SandboxError            125  what went wrong and, if known, what to do next
 ├── HostError           125  this host cannot give what was asked for
 ├── KernelError         125  the kernel refused one read or write
 ├── StoreError          125  a run directory cannot be made, read or removed
+├── ImageError          125  an image cannot be fetched, trusted, unpacked or found
 └── LaunchError     126/127  the program cannot be executed, or was not found
 """
 
@@ -54,6 +55,10 @@ class HostError(SandboxError):
 
 class StoreError(SandboxError):
     """A run directory cannot be made, read or removed."""
+
+
+class ImageError(SandboxError):
+    """An image cannot be fetched, trusted, unpacked or found."""
 
 
 class KernelError(SandboxError):
