@@ -14,6 +14,7 @@ from sandbox.kernel import v1
 from sandbox.kernel.fast_files import FastFiles
 from sandbox.kernel.files import KeptFile
 from sandbox.kernel.hybrid_counters import RunGroups, has_kernel_memory, join_io
+from sandbox.kernel.place import INNER_GROUP
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_reader import UnifiedReader
 from sandbox.kernel.unified_snapshot import IO_COLUMNS, Disks, Snapshot, sum_io
@@ -89,6 +90,7 @@ class HybridReader:
             self._throttling = self._find("cpu", v1.CPU_STAT)
             columns += THROTTLING_COLUMNS
         self._memory_stat = self._find("memory", v1.MEMORY_STAT)
+        self._inner_memory_stat = self._find("memory", f"{INNER_GROUP}/{v1.MEMORY_STAT}")
         self._memory_places: tuple[tuple[bytes, int], ...] = ()
         if self._memory_stat is not None:
             columns += self._learn_memory_stat(self._memory_stat.read())
@@ -138,7 +140,7 @@ class HybridReader:
         if self._throttling is not None:
             row += self._read_throttling(self._throttling)
         if self._memory_stat is not None:
-            row += self._read_memory_stat(self._memory_stat)
+            row += self._read_memory_stat(self._memory_source(self._memory_stat))
         if self._kernel is not None:
             try:
                 row.append(int(self._kernel.read()))
@@ -155,6 +157,21 @@ class HybridReader:
             return [ABSENT] * len(THROTTLING_COLUMNS)
         columns = zip(values, THROTTLING_COLUMNS, strict=True)
         return [value - self._baseline[column] for value, column in columns]
+
+    def _memory_source(self, whole: KeptFile) -> KeptFile:
+        """Return the file to read: the program's own group where the run has no other.
+
+        The kernel notes in a group whether its counters have changed since they were last summed
+        up; a race makes it forget that in the groups above (Linux 6.18), and a group above then
+        tells old numbers for seconds.
+        """
+        if self._inner_memory_stat is None:
+            return whole
+        try:
+            children = self._groups.v1["memory"].stat().st_nlink - 2  # `.` and its own name
+        except OSError:
+            return whole
+        return self._inner_memory_stat if children == 1 else whole
 
     def _read_memory_stat(self, file: KeptFile) -> list[int]:
         try:

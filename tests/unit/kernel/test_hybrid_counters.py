@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -246,3 +247,26 @@ def test_without_swap_accounting_the_memory_limit_is_the_only_one(
 
     assert count_limit_hits(groups) == 0
     assert count_limit_hits(RunGroups(v2=groups.v2, v1={})) is None
+
+
+def test_what_memory_is_made_of_is_read_where_the_program_is(
+    groups: RunGroups, roots: Roots, run: Path
+) -> None:
+    memory = run / "memory"
+    if memory.stat().st_nlink != 3:
+        pytest.skip("this file system does not count the links of directories as the kernel's does")
+    stale = (memory / "memory.stat").read_text()
+    fresh = re.sub(r"^total_rss \d+$", "total_rss 424242", stale, flags=re.MULTILINE)
+    (memory / "main" / "memory.stat").write_text(fresh)
+    reader = open_reader(groups, roots)
+    place = reader.slow_columns.index("memory_anon_bytes")
+    try:
+        alone = reader.read_slow()[place]
+        (memory / "run-nested").mkdir()
+        with_nested_run = reader.read_slow()[place]
+    finally:
+        reader.close()
+
+    assert alone == 424_242
+    assert f"\ntotal_rss {with_nested_run}\n" in stale
+    assert with_nested_run != alone
