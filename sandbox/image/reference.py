@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TypeGuard
 
 from sandbox.errors import SpecError
 from sandbox.records.light import dataclass
@@ -102,6 +103,6 @@ def _refusal(text: str, why: str, hint: str) -> SpecError:
     return SpecError(f"`{text}` is not an image reference: {why}", hint=hint)
 
 
-def is_digest(text: object) -> bool:
+def is_digest(text: object) -> TypeGuard[str]:
     """Return whether `text` is a digest that we can check, and safe as a file's name."""
     return isinstance(text, str) and re.fullmatch(_DIGEST, text) is not None

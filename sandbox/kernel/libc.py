@@ -219,6 +219,17 @@ def open_mailbox(name: bytes) -> int:
     return fd
 
 
+def syncfs(fd: int) -> None:
+    """Write all that a file system has not yet written to its disk; `fd` is on it.
+
+    Raises:
+        OSError: something could not be written (EIO, ENOSPC).
+    """
+    # By a library of its own: it may take seconds, in which other threads are to go on.
+    library = ctypes.CDLL(None, use_errno=True)
+    _check(library.syncfs(fd))
+
+
 def has_clone3() -> bool:
     """Return whether clone3 can be called: the kernel has it, and no filter forbids it.
 

@@ -1,0 +1,314 @@
+"""What is added to the store: blobs, layers, images; each whole or not at all.
+
+A layer's tree is not forced to the disk file by file. An image's record is written only after its
+file system was flushed; so a layer that some record names is whole even after a power cut, and one
+that no record names is believed only until the machine is started again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from sandbox.errors import ImageError
+from sandbox.image.config import ImageConfig, load_object
+from sandbox.image.layer import unpack_layer
+from sandbox.image.mend import Layer, mend
+from sandbox.image.places import remove_tree, uses_userxattr
+from sandbox.image.store import LAYER_META, TREE, ImageStore, write_whole
+from sandbox.image.unpack import Bounds
+from sandbox.kernel.libc import syncfs
+from sandbox.records.light import dataclass
+
+COLLECT = "collect"
+"""The lock that is held, shared, while something is added."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class OpenBlob(Protocol):
+    """Something that can be called to read a blob from its start; called only if it is needed."""
+
+    def __call__(self) -> BinaryIO:
+        """Return the blob's file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerMeta:
+    """What is known of an unpacked layer."""
+
+    diff_id: str
+    digest: str
+    """Of the blob it was unpacked from."""
+    blob_size_bytes: int
+    media_type: str
+    entries: int
+    size_bytes: int
+    implied: tuple[bytes, ...]
+    borrowed: tuple[tuple[bytes, bytes], ...]
+    devices: int
+    xattrs: int
+    userxattr: bool
+    boot_id: str
+
+
+class Ingest:
+    """Additions to one store, while nobody may collect its garbage."""
+
+    def __init__(self, store: ImageStore, bounds: Bounds) -> None:
+        """Use `adding` to get one."""
+        self.store = store
+        self.bounds = bounds
+        self._work = store.root / "work"
+
+    def new_path(self, purpose: str) -> Path:
+        """Return a path for something under way; what is left there is garbage."""
+        return self._work / f"{purpose}-{os.getpid()}-{os.urandom(6).hex()}"
+
+    # --- blobs ------------------------------------------------------------------------------------
+
+    def has_blob(self, digest: str) -> bool:
+        """Return whether a blob is there, whole and verified."""
+        return self.store.blob_path(digest).exists()
+
+    def put_bytes(self, data: bytes) -> str:
+        """Add a small blob and return its digest."""
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        if not self.has_blob(digest):
+            write_whole(self.store.blob_path(digest), data)
+        return digest
+
+    def put_checked(self, data: bytes, digest: str) -> None:
+        """Add a small blob under the digest that it was found to have."""
+        if not self.has_blob(digest):
+            write_whole(self.store.blob_path(digest), data)
+
+    def copy_blob(self, file: BinaryIO, digest: str | None, size: int | None) -> tuple[str, int]:
+        """Copy a blob from a file, verify it, and return its digest and size.
+
+        Raises:
+            ImageError: it has not the digest or the size that it should have.
+            OSError: it cannot be read or written.
+        """
+        path = self.new_path("blob")
+        found = hashlib.new("sha256" if digest is None else digest.partition(":")[0])
+        length = 0
+        try:
+            with path.open("xb", buffering=0) as target:
+                while data := file.read(1 << 20):
+                    found.update(data)
+                    length += len(data)
+                    target.write(data)
+            name = f"{found.name}:{found.hexdigest()}"
+            check_blob(name, length, digest, size)
+            self.adopt_blob(path, name)
+        finally:
+            path.unlink(missing_ok=True)
+        return name, length
+
+    def adopt_blob(self, path: Path, digest: str) -> None:
+        """Move a file whose digest was verified to where blobs belong."""
+        target = self.store.blob_path(digest)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.rename(target)
+
+    # --- layers -----------------------------------------------------------------------------------
+
+    def find_layer(self, diff_id: str) -> LayerMeta | None:
+        """Return what is known of a layer if it is unpacked and can be believed."""
+        path = self.store.layer_path(diff_id) / LAYER_META
+        try:
+            meta = _decode(load_object(path.read_bytes(), str(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if meta.userxattr != uses_userxattr():
+            raise ImageError(
+                f"{self.store.root} was filled by somebody with other privileges",
+                hint="set SANDBOX_HOME to another directory",
+            )
+        if not self.has_blob(meta.digest):
+            return None  # `save` could not write it
+        if meta.boot_id != boot_id() and not self._is_recorded(diff_id):
+            return None
+        return meta
+
+    def _is_recorded(self, diff_id: str) -> bool:
+        return any(
+            diff_id == layer["diff_id"]
+            for image_id in self.store.list_ids()
+            for layer in self.store.read_record(image_id)["layers"]
+        )
+
+    def add_layer(self, diff_id: str | None, digest: str, media_type: str) -> LayerMeta:
+        """Unpack a blob of the store unless its layer is there; others who want it wait.
+
+        Raises:
+            ImageError: the layer is damaged, hostile, too large or another one.
+        """
+        if diff_id is None:
+            return self._unpack(None, digest, media_type)
+        with self.store.locked(f"layer-{diff_id.partition(':')[2]}"):
+            return self.find_layer(diff_id) or self._unpack(diff_id, digest, media_type)
+
+    def _unpack(self, diff_id: str | None, digest: str, media_type: str) -> LayerMeta:
+        blob = self.store.blob_path(digest)
+        work = self.new_path("layer")
+        work.mkdir(mode=0o700)
+        try:
+            with blob.open("rb") as file:
+                unpacked, found = unpack_layer(file, work / TREE, diff_id, self.bounds)
+            meta = LayerMeta(
+                diff_id=found,
+                digest=digest,
+                blob_size_bytes=blob.stat().st_size,
+                media_type=media_type,
+                userxattr=uses_userxattr(),
+                boot_id=boot_id(),
+                **unpacked.__dict__,
+            )
+            write_whole(work / LAYER_META, _encode(meta))
+            self._publish(work, self.store.layer_path(found))
+        finally:
+            if work.exists():
+                remove_tree(work)
+        return meta
+
+    def _publish(self, work: Path, target: Path) -> None:
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        if target.exists():  # not to be believed any more, or added by somebody meanwhile
+            target.rename(self.new_path("old"))
+        work.rename(target)
+
+    # --- images -----------------------------------------------------------------------------------
+
+    def add_image(
+        self,
+        config_digest: str,
+        config: ImageConfig,
+        manifest_digest: str,
+        layers: Sequence[LayerMeta],
+        names: Iterable[str],
+    ) -> str:
+        """Make an image known of which all blobs and layers are there; return its id.
+
+        Raises:
+            ImageError: its layers do not fit together.
+        """
+        found = tuple(layer.diff_id for layer in layers)
+        if found != config.diff_ids:
+            raise ImageError("the image's layers are not those that its configuration lists")
+        stack = [
+            Layer(
+                tree=self.store.layer_path(layer.diff_id) / TREE,
+                implied=layer.implied,
+                borrowed=layer.borrowed,
+            )
+            for layer in layers
+        ]
+        mended = self._mend(found, stack)
+        _flush(self.store.root)
+        self.store.write_record(
+            config_digest,
+            {
+                "manifest": manifest_digest,
+                "layers": [
+                    {
+                        "diff_id": layer.diff_id,
+                        "digest": layer.digest,
+                        "size_bytes": layer.blob_size_bytes,
+                        "media_type": layer.media_type,
+                    }
+                    for layer in layers
+                ],
+                "mend": mended,
+                "userxattr": uses_userxattr(),
+                "size_bytes": sum(layer.size_bytes for layer in layers),
+                "devices": sum(layer.devices for layer in layers),
+                "xattrs": sum(layer.xattrs for layer in layers),
+                "added_utc_ns": time.time_ns(),
+            },
+        )
+        for name in names:
+            self.store.tag(name, config_digest, manifest_digest)
+        return config_digest
+
+    def _mend(self, diff_ids: Sequence[str], stack: Sequence[Layer]) -> str | None:
+        """Return the name of what this stack needs on top, if it needs something."""
+        name = hashlib.sha256(" ".join(diff_ids).encode()).hexdigest()
+        target = self.store.root / "mends" / name
+        work = self.new_path("mend")
+        work.mkdir(mode=0o700)
+        try:
+            if not mend(stack, work / TREE):
+                return None
+            with self.store.locked(f"mend-{name}"):
+                self._publish(work, target)
+        finally:
+            if work.exists():
+                remove_tree(work)
+        return name
+
+
+@contextmanager
+def adding(store: ImageStore, bounds: Bounds | None = None) -> Iterator[Ingest]:
+    """Let a block add to a store; it is made if it is not there.
+
+    Raises:
+        OSError: the store cannot be made or written.
+    """
+    for directory in (store.root, store.root / "work"):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with store.locked(COLLECT, shared=True):
+        yield Ingest(store, bounds or Bounds())
+
+
+def check_blob(digest: str, size: int, wanted: str | None, wanted_size: int | None) -> None:
+    """Compare what a blob is with what it should be.
+
+    Raises:
+        ImageError: it differs.
+    """
+    if wanted_size is not None and size != wanted_size:
+        raise ImageError(f"blob {wanted} has {size} bytes, not {wanted_size}")
+    if wanted is not None and digest != wanted:
+        raise ImageError(
+            f"blob {wanted} is damaged: what came has the digest {digest}",
+            hint="try again; if it stays so, the image is damaged where it comes from",
+        )
+
+
+def boot_id() -> str:
+    """Return what names the time since the machine was started."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except OSError:
+        return ""  # a sandbox without it: layers are believed as long as it stays so
+
+
+def _flush(root: Path) -> None:
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        syncfs(fd)
+    finally:
+        os.close(fd)
+
+
+def _encode(meta: LayerMeta) -> bytes:
+    document: dict[str, Any] = dict(meta.__dict__)
+    document["implied"] = [os.fsdecode(path) for path in meta.implied]
+    document["borrowed"] = [[os.fsdecode(path) for path in pair] for pair in meta.borrowed]
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def _decode(document: dict[str, Any]) -> LayerMeta:
+    implied = tuple(os.fsencode(path) for path in document.pop("implied"))
+    borrowed = tuple(
+        (os.fsencode(name), os.fsencode(target)) for name, target in document.pop("borrowed")
+    )
+    return LayerMeta(implied=implied, borrowed=borrowed, **document)
