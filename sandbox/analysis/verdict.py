@@ -118,7 +118,10 @@ def _stopped(result: RunResult, observed: Observed, cause: StopCause) -> Verdict
 
 
 def _stopped_by_somebody(observed: Observed) -> Verdict:
-    if observed.stop_signal is None:
+    if observed.stop_by is not None:
+        verb = "killed" if observed.stop_signal == signal.SIGKILL else "stopped"
+        who = f"{verb} by {observed.stop_by}"
+    elif observed.stop_signal is None:
         who = "stopped by the caller"
     else:
         who = f"stopped by {signal_name(observed.stop_signal)}"

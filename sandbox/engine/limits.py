@@ -1,9 +1,11 @@
-"""The limits that no control file holds: the supervisor keeps them itself."""
+"""What the engine adds to limits: those that it keeps itself, and who asked for each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from sandbox.errors import HostError
+from sandbox.records.light import replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.spec import Limits
 from sandbox.units import format_duration
@@ -29,3 +31,29 @@ def supervised_limits(limits: Limits) -> Iterator[LimitReport]:
             file="the group's CPU counter, read when the limit can be reached",
             value=str(limits.cpu_time_usec),
         )
+
+
+def mark_defaults(asked: Limits, reports: Iterable[LimitReport]) -> Iterator[LimitReport]:
+    """Yield reports of a group that say whether the user asked for the limit, or we did."""
+    defaults = {"pids"} if asked.pids is None else set()
+    if asked.memory_swap_bytes is None:
+        defaults.add("memory_swap")
+    for report in reports:
+        yield replace(report, by_default=report.name in defaults)
+
+
+def refuse_unenforced(reports: tuple[LimitReport, ...]) -> None:
+    """Refuse to start when a limit that the user asked for is not enforced.
+
+    Raises:
+        HostError: one is not.
+    """
+    for report in reports:
+        if report.state is not LimitState.ENFORCED and not report.by_default:
+            raise HostError(
+                f"the {report.name} limit of {report.asked} cannot be enforced here: "
+                f"{report.reason or report.state.value}",
+                hint=f"`sandbox doctor {report.check}` says what it takes; "
+                "leave out --strict to run with it "
+                + ("approximated" if report.state is LimitState.APPROXIMATED else "ignored"),
+            )

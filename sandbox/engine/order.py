@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.engine.capture import Capturing
-from sandbox.engine.limits import supervised_limits
+from sandbox.engine.limits import mark_defaults, refuse_unenforced, supervised_limits
+from sandbox.engine.mailbox import Mailbox
 from sandbox.engine.watch import ENDING_SIGNALS, Watch, watched_signals
 from sandbox.environment.host import prepare
-from sandbox.errors import HostError, LaunchError, SandboxError
+from sandbox.errors import LaunchError, SandboxError
 from sandbox.kernel.backend import Backend, open_backend
 from sandbox.kernel.check import check
 from sandbox.kernel.host import has_energy_counters, read_host, read_load
-from sandbox.kernel.libc import SignalInfo, open_mailbox
+from sandbox.kernel.libc import SignalInfo
 from sandbox.kernel.place import find_place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.signals import SignalState
-from sandbox.records.codec import fields_of
+from sandbox.records.codec import fields_of, to_plain
 from sandbox.records.light import dataclass, field, replace
-from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.observed import Observed
-from sandbox.records.program import mark_name
+from sandbox.records.program import control_name, mark_name
 from sandbox.records.result import Event, Outcome, RunResult, RunWarning
 from sandbox.records.sample import TIME
 from sandbox.sampling.clock import monotonic, utc_ns
@@ -39,6 +38,8 @@ from sandbox.store.directory import new_run_id, open_directory
 from sandbox.store.home import find_home
 
 if TYPE_CHECKING:
+    from sandbox.engine.control import Control
+    from sandbox.engine.live_limits import LiveLimits
     from sandbox.engine.phases import Phases
     from sandbox.kernel.launcher import Child
     from sandbox.kernel.scope import Scope
@@ -88,8 +89,8 @@ class _Run:
         self.around = around
         self.undo = ExitStack()
         self.watch: Watch | None = None
-        self.marks_fd: int | None = None
         self.phases: Phases | None = None
+        self.control: Control | None = None
         self.energy: EnergyMeter | None = None
         self.problems: list[str] = []
 
@@ -115,9 +116,10 @@ class _Run:
         self.place = find_place(self.around.roots)
         self.host = read_host(self.around.roots, self.place)
         self.limits = self.spec.limits.with_defaults()
-        self.advice = check(self.limits, self.host)
         self.run_id = new_run_id()
+        advice = check(self.limits, self.host)
         self.prepared = prepare(self.spec, self.host, self.run_id)
+        self.advice = (*advice, *self.prepared.warnings)
 
     def open_record(self) -> None:
         """Claim the name and make the run directory, or a stand-in where none can be written."""
@@ -144,16 +146,25 @@ class _Run:
         self.group = self.backend.group
         self.undo.callback(self.group.close)
         self.directory.write_groups(self.group.directories)
-        self.undo.callback(self.backend.start_guard())
+        self.undo.callback(self._start_guard())
         self.undo.callback(self.group.remove)
         self.group.create()
         self.reports = (
-            *self._mark_defaults(self.group.apply(self.limits)),
+            *mark_defaults(self.spec.limits, self.group.apply(self.limits)),
             *self.prepared.reports,
             *supervised_limits(self.limits),
         )
         if self.spec.strict:
-            _refuse_unenforced(self.reports)
+            refuse_unenforced(self.reports)
+
+    def _start_guard(self) -> Callable[[], None]:
+        """Start the guard; a run in a root of its own has a directory that goes with it."""
+        if self.prepared.program.enclosure is None:
+            return self.backend.start_guard()
+        from sandbox.engine.scratch import make_scratch
+
+        self.prepared, path = make_scratch(self.prepared, self.directory.path, self.undo)
+        return self.backend.start_guard(path)
 
     def _ask_for_scope(self) -> Scope | None:
         """Have systemd make the place that `survey` has only found; without one, do without."""
@@ -196,7 +207,7 @@ class _Run:
         if pending := signal.sigpending() & ENDING_SIGNALS:
             name = signal.Signals(min(pending)).name
             raise SandboxError(f"stopped by {name} before the program was started")
-        self._listen_for_marks()
+        self._listen()
         self._start_energy()
         self.sampler.first()
         started_ns, started_utc_ns = monotonic(), utc_ns()
@@ -215,7 +226,7 @@ class _Run:
             child=child,
             sampler=self.sampler,
             spec=self.spec,
-            cpus=min(self.limits.cpus or len(self.host.cpus_allowed), len(self.host.cpus_allowed)),
+            cpus=self._most_cpus(),
             emit=self._emit,
             started_ns=started_ns,
             stop_fd=self.around.stop_fd,
@@ -224,7 +235,8 @@ class _Run:
 
     def finish(self, observed: Observed) -> RunResult:
         """Sweep the tree away, read the totals, remove the group and conclude."""
-        self._take_last_marks()
+        self.marks.take_last()
+        self.requests.take_last()
         self.sampler.last()
         if self.energy is not None:
             self.energy.read()
@@ -274,48 +286,60 @@ class _Run:
             self.energy = EnergyMeter.start(self.around.roots, self.loop)
             self.undo.callback(self.energy.close)
 
-    def _listen_for_marks(self) -> None:
-        """Take marks from now on; where no mailbox can be made, a run has no phases."""
-        try:
-            self.marks_fd = open_mailbox(mark_name(self.run_id).encode())
-        except OSError:
-            return
-        self.undo.callback(self._close_marks)
-        self.loop.on_fd(self.marks_fd, select.EPOLLIN, self._marked)
+    def _listen(self) -> None:
+        """Take marks and requests from now on."""
+        self.marks = Mailbox(self.loop, mark_name(self.run_id), self._make_phases)
+        self.undo.callback(self.marks.close)
+        self.requests = Mailbox(self.loop, control_name(self.run_id), self._make_control)
+        self.undo.callback(self.requests.close)
 
-    def _marked(self) -> None:
-        if self.marks_fd is None:
-            return
-        if self.phases is None:
-            from sandbox.engine.phases import Phases
+    def _make_phases(self, fd: int) -> Phases:
+        from sandbox.engine.phases import Phases
 
-            user = self.prepared.program.user
-            self.phases = Phases(
-                fd=self.marks_fd,
-                group=self.group,
-                sampler=self.sampler,
-                energy=self.energy,
-                emit=self._emit,
-                started_ns=self.result.started_ns,
-                uids={0, os.geteuid(), *(user[:1] if user is not None else ())},
-            )
-        if not self.phases.serve():
-            self._close_marks()
+        user = self.prepared.program.user
+        self.phases = Phases(
+            fd=fd,
+            group=self.group,
+            sampler=self.sampler,
+            energy=self.energy,
+            emit=self._emit,
+            started_ns=self.result.started_ns,
+            uids={0, os.geteuid(), *(user[:1] if user is not None else ())},
+        )
+        return self.phases
 
-    def _take_last_marks(self) -> None:
-        """Serve what was sent just before the program ended."""
-        if self.marks_fd is not None:
-            waiting = select.poll()
-            waiting.register(self.marks_fd, select.POLLIN)
-            if waiting.poll(0):
-                self._marked()
-        self._close_marks()
+    def _make_control(self, fd: int) -> Control:
+        from sandbox.engine.control import Control
+        from sandbox.engine.live_limits import LiveLimits
 
-    def _close_marks(self) -> None:
-        if self.marks_fd is not None:
-            self.loop.forget(self.marks_fd)
-            os.close(self.marks_fd)
-            self.marks_fd = None
+        live = LiveLimits(self.group, self.host, self.spec.limits, self.reports)
+        self.control = Control(
+            fd=fd,
+            watch=self._watch(),
+            group=self.group,
+            limits=live,
+            emit=self._emit,
+            changed=lambda: self._change_limits(live),
+        )
+        return self.control
+
+    def _change_limits(self, live: LiveLimits) -> None:
+        """Have the record and the watch go by the limits that hold now."""
+        self.limits, self.reports = live.asked.with_defaults(), live.reports
+        spec = {**self.result.spec, "limits": to_plain(live.asked)}
+        self.result = replace(self.result, limits=self.reports, spec=spec)
+        self._watch().change_cpus(self._most_cpus())
+        self.directory.write_run(fields_of(self.result))
+
+    def _most_cpus(self) -> float:
+        """Return how many CPUs the run can burn at once."""
+        allowed = len(self.host.cpus_allowed)
+        return min(self.limits.cpus or allowed, allowed)
+
+    def _watch(self) -> Watch:
+        if self.watch is None:
+            raise SandboxError("the program was not started yet")
+        return self.watch
 
     def _first_result(self) -> RunResult:
         from sandbox import __version__
@@ -353,14 +377,6 @@ class _Run:
         )
         self.directory.write_run(fields_of(failed))
 
-    def _mark_defaults(self, reports: tuple[LimitReport, ...]) -> Iterator[LimitReport]:
-        asked = self.spec.limits
-        defaults = {"pids"} if asked.pids is None else set()
-        if asked.memory_swap_bytes is None:
-            defaults.add("memory_swap")
-        for report in reports:
-            yield replace(report, by_default=report.name in defaults)
-
     def _signal(self, info: SignalInfo) -> None:
         if self.watch is not None:
             self.watch.signal(info)
@@ -376,16 +392,5 @@ class _Run:
         if self.sampler.problem is not None:
             texts.append(self.sampler.problem)
         warnings = (RunWarning(code="record", text=text) for text in texts)
-        return (*warnings, *(self.phases.problems() if self.phases is not None else ()))
-
-
-def _refuse_unenforced(reports: tuple[LimitReport, ...]) -> None:
-    for report in reports:
-        if report.state is not LimitState.ENFORCED and not report.by_default:
-            raise HostError(
-                f"the {report.name} limit of {report.asked} cannot be enforced here: "
-                f"{report.reason or report.state.value}",
-                hint=f"`sandbox doctor {report.check}` says what it takes; "
-                "leave out --strict to run with it "
-                + ("approximated" if report.state is LimitState.APPROXIMATED else "ignored"),
-            )
+        asked = (part.problems() for part in (self.phases, self.control) if part is not None)
+        return (*warnings, *(warning for problems in asked for warning in problems))

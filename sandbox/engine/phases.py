@@ -6,13 +6,11 @@ known to the kernel, and after enough of them nobody listens any more.
 
 from __future__ import annotations
 
-import socket
-import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from sandbox.analysis.phases import phase_totals
+from sandbox.engine.mailbox import Letter, answer, receive
 from sandbox.environment.marks import LONGEST_NAME_BYTES, TAKEN
 from sandbox.errors import SandboxError
 from sandbox.kernel.group import Group
@@ -28,22 +26,8 @@ MOST_PHASES = 1_000
 _MOST_LETTERS = 4 * MOST_PHASES  # refused ones are counted too
 _LETTERS_AT_ONCE = 16
 
-_SOL_SOCKET, _SCM_CREDENTIALS = socket.SOL_SOCKET, 2
-_CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid as the kernel says they are
-
 TOO_MANY = f"a run has at most {MOST_PHASES} phases"
 _NOT_OURS = "only the run itself, its user and root may mark it"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Letter:
-    """One datagram."""
-
-    data: bytes
-    pid: int
-    uid: int
-    sender: bytes | str | None
-    """Where an answer goes; None where none is waited for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,26 +75,12 @@ class Phases:
     def serve(self) -> bool:
         """Take the marks that wait; return whether more of them will be taken."""
         for _ in range(_LETTERS_AT_ONCE):
-            letter = self._receive()
+            letter = receive(self._fd, LONGEST_NAME_BYTES)
             if letter is None:
                 break
             self._letters += 1
-            self._answer(letter, self._take(letter))
+            answer(self._fd, letter, self._take(letter).encode())
         return not self._is_full and self._letters < _MOST_LETTERS
-
-    def _receive(self) -> Letter | None:
-        try:
-            with _borrow(self._fd) as mailbox:
-                data, more, _, sender = mailbox.recvmsg(
-                    LONGEST_NAME_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size)
-                )
-        except OSError:
-            return None
-        for level, kind, credentials in more:
-            if (level, kind) == (_SOL_SOCKET, _SCM_CREDENTIALS):
-                pid, uid, _ = _CREDENTIALS.unpack_from(credentials)
-                return Letter(data=data, pid=pid, uid=uid, sender=sender or None)
-        return Letter(data=data, pid=0, uid=-1, sender=sender or None)
 
     def _take(self, letter: Letter) -> str:
         """Begin a phase; return the answer."""
@@ -127,12 +97,6 @@ class Phases:
         except SandboxError as error:  # the group is gone: the run is about to end
             return str(error)
         return TAKEN
-
-    def _answer(self, letter: Letter, answer: str) -> None:
-        if letter.sender is not None:
-            # It may not wait for it.
-            with suppress(OSError), _borrow(self._fd) as mailbox:
-                mailbox.sendto(answer.encode(), letter.sender)
 
     def begin(self, name: str) -> None:
         """End the phase that goes on and begin another.
@@ -201,16 +165,6 @@ class Phases:
                 hint="mark what is compared, not every step",
             ),
         )
-
-
-@contextmanager
-def _borrow(fd: int) -> Iterator[socket.socket]:
-    """Speak through a descriptor that stays its owner's."""
-    borrowed = socket.socket(fileno=fd)
-    try:
-        yield borrowed
-    finally:
-        borrowed.detach()
 
 
 def clean_name(data: bytes) -> str:

@@ -6,14 +6,16 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from sandbox.errors import SandboxError
 from sandbox.kernel.libc import SignalInfo
 from sandbox.records.light import replace
 from sandbox.records.observed import Observed, StopCause
 from sandbox.records.program import ExitStatus
 from sandbox.records.result import OomKill
-from sandbox.sampling.loop import Loop
+from sandbox.sampling.loop import Deadline, Loop
 from sandbox.sampling.sampler import Sampler
 from sandbox.spec import RunSpec
 
@@ -90,6 +92,14 @@ class Watch:
         self._cause: StopCause | None = None
         self._cause_signal: int | None = None
         self._cause_sender_pid: int | None = None
+        self._stop_by: str | None = None
+        self._asked: tuple[int, str, int] | None = None
+        """The last signal that was asked for: its number, who asked, and that one's pid."""
+        self._cpu_check: Deadline | None = None
+        self._paused_at_ns: int | None = None
+        self.paused_ns = 0
+        """Time that the run was paused for, until the last `unpause`."""
+        self.pauses = 0
         self._oom_kills: list[OomKill] = []
         self._oom_seen = 0
         self._interrupts_ns: list[int] = []
@@ -99,7 +109,7 @@ class Watch:
     def run(self) -> Observed:
         """Watch until the run has ended by itself or was ended; processes may be left over."""
         self._arm()
-        self.loop.run(self._is_over)
+        self.loop.run(self.is_over)
         self._note_oom_kills()
         ended_ns = self._all_ended_ns or self._main_ended_ns or time.monotonic_ns()
         return Observed(
@@ -108,6 +118,7 @@ class Watch:
             stop_cause=self._cause,
             stop_signal=self._cause_signal,
             stop_sender_pid=self._cause_sender_pid,
+            stop_by=self._stop_by,
             oom_kills=tuple(self._oom_kills),
             stopped_ns=self._stopped_ns,
         )
@@ -134,7 +145,8 @@ class Watch:
         loop.on_gap(self._gap)
         loop.every(self.spec.interval_ns, self._tick, start_ns=self.sampler.start_ns)
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Return whether nothing is left to wait for."""
         if self._main_ended_ns is None:
             return False
         return not self.spec.wait_all or self._killed or self._all_ended_ns is not None
@@ -147,6 +159,8 @@ class Watch:
             return
         self._main_ended_ns = time.monotonic_ns()
         self._exit = exit_status
+        if self._cause is None and self._asked is not None and exit_status.signal == self._asked[0]:
+            self._note_request(*self._asked)
         self.loop.forget(self.child.fd)
         if self.spec.wait_all:
             self._check_empty()
@@ -200,9 +214,16 @@ class Watch:
             return
         # The kernel moves the counter at its tick, so looking sooner than that is in vain.
         soonest_ns = int(left_usec * _NS_PER_USEC / self.cpus) + _CPU_CHECK_SLACK_NS
-        self.loop.at(
+        self._cpu_check = self.loop.at(
             time.monotonic_ns() + max(soonest_ns, _CPU_CHECK_FLOOR_NS), self._check_cpu_time
         )
+
+    def change_cpus(self, cpus: float) -> None:
+        """Go by another number of CPUs that the run can burn at once."""
+        self.cpus = cpus
+        if self._cpu_check is not None:
+            self._cpu_check.cancel()
+            self._check_cpu_time()
 
     def _end(self, cause: StopCause) -> None:
         """End the run for a limit: at once, or after the grace that the user asked for."""
@@ -213,12 +234,14 @@ class Watch:
         grace_ns = self.spec.stop_timeout_ns
         if grace_ns and cause in {StopCause.TIMEOUT, StopCause.CPU_TIME}:
             self.child.signal(self.spec.stop_signal)
+            self._wake()
             self.loop.at(time.monotonic_ns() + grace_ns, self._kill)
         else:
             self._kill()
 
     def _kill(self) -> None:
         self._killed = True
+        self._end_pause()  # what is frozen dies too
         self.group.kill()
 
     # Out of memory
@@ -278,6 +301,7 @@ class Watch:
             self._stop_softly(StopCause.SIGNAL, number, None)
         if number not in {signal.SIGINT, signal.SIGQUIT}:
             return
+        self._wake()
         self._interrupts_ns.append(now_ns)
         recent = [at for at in self._interrupts_ns if now_ns - at <= _INTERRUPT_WINDOW_NS]
         self._interrupts_ns = recent
@@ -292,10 +316,76 @@ class Watch:
                 self._kill()  # asked twice
             return
         self._cause, self._cause_signal, self._cause_sender_pid = cause, number, sender_pid
+        self._wake()
         grace_ns = self.spec.stop_timeout_ns
         if grace_ns is None:
             grace_ns = DEFAULT_STOP_TIMEOUT_NS
         self.loop.at(time.monotonic_ns() + grace_ns, self._kill)
+
+    # Requests of commands
+
+    def request_signal(self, number: int, by: str, pid: int) -> None:
+        """Send a signal to the program; SIGKILL ends the whole tree. `by` and `pid` say who."""
+        if number == signal.SIGKILL:
+            if self._cause is None:
+                self._note_request(number, by, pid)
+            self._kill()
+            return
+        self._asked = number, by, pid
+        self.child.signal(number)
+        if number in ENDING_SIGNALS or number == self.spec.stop_signal:
+            self._wake()
+
+    def request_stop(self, number: int | None, grace_ns: int | None, by: str, pid: int) -> None:
+        """Ask the program to end, and kill the tree if it has not after its grace.
+
+        None takes the run's own stop signal, or its own grace.
+        """
+        if self._cause is None:
+            self._note_request(number or self.spec.stop_signal, by, pid)
+        if grace_ns is None:
+            grace_ns = self.spec.stop_timeout_ns
+        if grace_ns is None:
+            grace_ns = DEFAULT_STOP_TIMEOUT_NS
+        if grace_ns == 0:
+            self._kill()
+            return
+        self.child.signal(number or self.spec.stop_signal)
+        self._wake()
+        self.loop.at(time.monotonic_ns() + grace_ns, self._kill)
+
+    def _note_request(self, number: int, by: str, pid: int) -> None:
+        self._cause, self._cause_signal = StopCause.SIGNAL, number
+        self._cause_sender_pid, self._stop_by = pid or None, by
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether the run was paused and not let go since."""
+        return self._paused_at_ns is not None
+
+    def pause(self, by: dict[str, int]) -> None:
+        """Stop everything inside; raises KernelError."""
+        self.group.freeze(frozen=True)
+        self._paused_at_ns = time.monotonic_ns()
+        self.pauses += 1
+        self.emit("pause", {"by": by})
+
+    def unpause(self, by: dict[str, int] | None = None) -> None:
+        """Let it go on; raises KernelError. Without `by` it is us who do it, to end the run."""
+        if self._paused_at_ns is not None:
+            self.group.freeze(frozen=False)
+            self._end_pause()
+            self.emit("unpause", {"by": by})
+
+    def _end_pause(self) -> None:
+        if self._paused_at_ns is not None:
+            self.paused_ns += time.monotonic_ns() - self._paused_at_ns
+            self._paused_at_ns = None
+
+    def _wake(self) -> None:
+        """Let a paused program take the signal that asks it to end; if it cannot, it is killed."""
+        with suppress(SandboxError):
+            self.unpause()
 
     def _caller_stops(self) -> None:
         if self.stop_fd is not None:

@@ -11,7 +11,7 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,11 +31,14 @@ from sandbox.kernel.processes import (
 )
 from sandbox.kernel.roots import Roots
 from sandbox.records.host import Mode
+from sandbox.records.light import replace
 from sandbox.records.limits import LimitReport
 from sandbox.records.program import Program
 from sandbox.records.result import Split, Totals
 from sandbox.spec import Limits
 
+_KEPT = "only root can raise it for processes that run already: they keep the lower one"
+_RLIMITS = {resource.RLIMIT_DATA: "RLIMIT_DATA", resource.RLIMIT_NPROC: "RLIMIT_NPROC"}
 _PATIENCE_NS = 5_000_000_000
 _NS_PER_USEC = 1_000
 
@@ -107,14 +110,23 @@ class BareGroup:
     def apply(self, limits: Limits) -> tuple[LimitReport, ...]:
         """Turn limits into what the program will be given, or give it to what already runs."""
         self._adaptation, reports = adapt(limits, self._run_id, self._roots.proc)
-        for pid in self.pids():
-            self._apply_to(pid)
-        return reports
+        kept = {which for pid in self.pids() for which in self._apply_to(pid)}
+        return tuple(
+            replace(report, reason=f"{report.reason}; {_KEPT}")
+            if report.file in {_RLIMITS.get(which) for which in kept}
+            else report
+            for report in reports
+        )
 
-    def _apply_to(self, pid: int) -> None:
+    def _apply_to(self, pid: int) -> Iterator[int]:
+        """Give a process the limits; yield those that it keeps, lower than they are to be."""
         for which, value in self._adaptation.rlimits:
-            with suppress(OSError, ValueError):  # ended, or raised above its hard limit
+            try:
                 resource.prlimit(pid, which, (value, value))
+            except PermissionError:
+                yield which
+            except (OSError, ValueError):
+                continue  # it has ended
         if self._adaptation.cpus_allowed is not None:
             for thread in _list(f"{self._roots.proc}/{pid}/task"):
                 with suppress(OSError):

@@ -63,6 +63,12 @@ def read_stat(pid: int, proc: Path = _PROC) -> ProcessStat | None:
     return parse_process_stat(data) if data else None
 
 
+def find_state(pid: int, proc: Path = _PROC) -> str | None:
+    """Return the kernel's letter for what a process does (`R`, `S`, `T` …); None if it is gone."""
+    data = read_file(f"{proc}/{pid}/stat")
+    return data[data.rindex(b")") + 2 :][:1].decode() if data else None
+
+
 def read_file(path: str) -> bytes:
     """Return what a small file of a process says; nothing if it is gone or not ours."""
     try:

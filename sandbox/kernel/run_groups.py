@@ -13,13 +13,14 @@ from sandbox.kernel.files import find_text, list_tree
 from sandbox.kernel.hierarchies import UNIFIED, find_hierarchies
 from sandbox.kernel.parse import parse_own_groups
 from sandbox.kernel.place import GROUP_PREFIX
-from sandbox.kernel.processes import find_descendants, read_file, read_stat
+from sandbox.kernel.processes import find_descendants, find_state, read_file, read_stat
 from sandbox.kernel.roots import Roots
 from sandbox.records.light import dataclass, field
 
 _RUN_ID = re.compile(rf"{re.escape(GROUP_PREFIX)}([0-9a-f]{{12}})")
 _KEEPER = b"(sandbox-keeper)"
-_STOPPED = {b"T", b"t"}
+_STOPPED = {"T", "t"}
+_GONE = {None, "Z", "X"}
 _FLOCK = re.compile(r"^\d+: FLOCK +\w+ +WRITE (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
 
@@ -115,7 +116,7 @@ def is_stopped(groups: GroupPaths, supervisor_pid: int | None, roots: Roots) -> 
         pid for pid in find_descendants(supervisor_pid, roots.proc) if _name(pid, roots) == _KEEPER
     ]
     inside = [pid for keeper in keepers for pid in find_descendants(keeper, roots.proc)]
-    states = [state for pid in inside if (state := _state(pid, roots)) not in {b"", b"Z", b"X"}]
+    states = [state for pid in inside if (state := find_state(pid, roots.proc)) not in _GONE]
     return bool(states) and all(state in _STOPPED for state in states)
 
 
@@ -124,6 +125,15 @@ def count_tasks(groups: GroupPaths) -> int | None:
     directory = groups.v1.get("pids", groups.v2)
     text = None if directory is None else find_text(directory / "pids.current")
     return int(text) if text is not None and text.strip().isdecimal() else None
+
+
+def find_child(parent: int, pids: Iterable[int], proc: Path = Path("/proc")) -> int | None:
+    """Return which of some processes has this parent; None if none has."""
+    for pid in pids:
+        data = read_file(f"{proc}/{pid}/stat")
+        if data and data[data.rfind(b")") + 2 :].split()[1] == str(parent).encode():
+            return pid
+    return None
 
 
 def first_start_ns(pids: Iterable[int], roots: Roots) -> int | None:
@@ -150,8 +160,3 @@ def find_locker(lock: os.stat_result, roots: Roots) -> int | None:
 def _name(pid: int, roots: Roots) -> bytes:
     data = read_file(f"{roots.proc}/{pid}/stat")
     return data[data.find(b"(") : data.rfind(b")") + 1]
-
-
-def _state(pid: int, roots: Roots) -> bytes:
-    data = read_file(f"{roots.proc}/{pid}/stat")
-    return data[data.rfind(b")") + 2 :][:1]

@@ -37,6 +37,8 @@ class Observed:
     stop_signal: int | None = None
     """With `StopCause.SIGNAL`: which signal the supervisor was sent."""
     stop_sender_pid: int | None = None
+    stop_by: str | None = None
+    """Who asked for it by a command: `` `sandbox stop` of root (process 12)``."""
     oom_kills: tuple[OomKill, ...] = ()
     leftover_processes: int | None = None
     stopped_ns: int = 0

@@ -13,6 +13,11 @@ def mark_name(run_id: str) -> str:
     return f"sandbox-marks-{run_id}"
 
 
+def control_name(run_id: str) -> str:
+    """Return the abstract name that requests to the supervisor of a run are sent to."""
+    return f"sandbox-control-{run_id}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Program:
     """What the child does between its fork and its exec, and what it executes."""

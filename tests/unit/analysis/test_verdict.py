@@ -99,6 +99,28 @@ def oom(cause: str = "limit") -> tuple[OomKill, ...]:
             "killed: out of memory at 3.21 s (limit 64 MiB)",
         ),
         (
+            seen(
+                signal=15,
+                stop_cause=StopCause.SIGNAL,
+                stop_signal=15,
+                stop_by="`sandbox stop` of root (process 7)",
+            ),
+            Outcome.KILLED,
+            143,
+            "stopped by `sandbox stop` of root (process 7), the program ended by SIGTERM (143)",
+        ),
+        (
+            seen(
+                signal=9,
+                stop_cause=StopCause.SIGNAL,
+                stop_signal=9,
+                stop_by="`sandbox kill` of user 5",
+            ),
+            Outcome.KILLED,
+            137,
+            "killed by `sandbox kill` of user 5, the program ended by SIGKILL (137)",
+        ),
+        (
             seen(signal=15, stop_cause=StopCause.SIGNAL, stop_signal=15, stop_sender_pid=77),
             Outcome.KILLED,
             143,
