@@ -12,6 +12,7 @@ from typing import Any
 from sandbox.errors import SpecError
 from sandbox.records.codec import to_plain
 from sandbox.records.light import dataclass, field, replace
+from sandbox.records.venv import Venv
 from sandbox.units import UNLIMITED, format_size
 
 MIN_MEMORY_BYTES = 6 << 20  # docker's minimum
@@ -207,6 +208,8 @@ class RunSpec:
     interval_ns: int = DEFAULT_INTERVAL_NS
     name: str | None = None
     capture: Capture = Capture.NONE
+    venv: Venv | None = None
+    """The virtual environment to run in; it is ready before the run begins."""
     detach: bool = False
     strict: bool = False
     """Refuse to start when a limit that was asked for cannot be enforced."""

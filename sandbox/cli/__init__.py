@@ -26,6 +26,7 @@ COMMANDS = {
 _USAGE_ERROR = 2
 _INTERRUPTED = 130
 
+    "venv": "sandbox.cli.venv",
 
 def _show_version(value: bool) -> None:
     if value:

@@ -13,6 +13,7 @@ def clean() -> None:
     Exit status 1 when something is still there.
     """
     from sandbox.control.clean import clean as clean_up
+    from sandbox.environment.venv_cache import VenvCache
     from sandbox.store.home import find_home
 
     leftovers = clean_up(find_home())
@@ -22,7 +23,10 @@ def clean() -> None:
             typer.echo(f"{leftover.run_id}: removed {len(leftover.directories)} groups{killed}")
         else:
             typer.echo(f"{leftover.run_id}: {leftover.problem}", err=True)
-    if not leftovers:
+    unfinished = VenvCache(find_home()).remove_unfinished()
+    for key in unfinished:
+        typer.echo(f"environment {key}: removed, it was half-built")
+    if not leftovers and not unfinished:
         typer.echo("nothing was left behind")
     if any(leftover.problem is not None for leftover in leftovers):
         raise CommandExit(1)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
+from sandbox.cli.environments import provide_venv
 from sandbox.cli.options import RunCommand, option, parse_pids, parse_shares
 from sandbox.errors import SandboxError, SpecError
 from sandbox.records.result import Outcome, RunResult
@@ -201,6 +202,28 @@ def run(
         str | None,
         option("--user", "-u", panel=_PROGRAM, metavar="USER[:GROUP]", help="Run it as this user."),
     ] = None,
+    venv: Annotated[
+        Path | None,
+        option("--venv", panel=_PROGRAM, metavar="DIR", help="Run it in this virtual environment."),
+    ] = None,
+    requirements: Annotated[
+        list[Path] | None,
+        option(
+            "--requirements",
+            panel=_PROGRAM,
+            metavar="FILE",
+            help="Run it in an environment with what FILE lists, or a script's header (PEP 723).",
+        ),
+    ] = None,
+    pip: Annotated[
+        list[str] | None,
+        option(
+            "--pip",
+            panel=_PROGRAM,
+            metavar="PACKAGE",
+            help="Likewise with this package, such as `numpy>=2`; may be repeated.",
+        ),
+    ] = None,
     thread_hints: Annotated[
         bool,
         option(
@@ -296,6 +319,7 @@ def run(
         environment_unset=parse_environment(tuple(env or ()))[1],
         user=user,
         workdir=workdir,
+        venv=provide_venv(venv, requirements or (), pip or (), user=user),
         name=name,
         capture=Capture.FILE if detach and capture is Capture.NONE else capture,
         detach=detach,

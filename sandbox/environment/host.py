@@ -84,6 +84,11 @@ def _environment(
         # what they are, which docker does not set either.
         ours["HOME"] = home
     for name, value in {**ours, **spec.environment}.items():
+    if spec.venv is not None:
+        from sandbox.environment.venv import venv_variables
+
+        environment.pop(b"PYTHONHOME", None)  # it would lead the environment's Python astray
+        environment |= venv_variables(spec.venv, environment)
         environment[os.fsencode(name)] = os.fsencode(value)
     return environment
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from sandbox.analysis.curve import Curve
 from sandbox.analysis.in_force import cpus_in_force, memory_in_force_bytes
@@ -95,8 +96,16 @@ def _run_rows(result: RunResult) -> list[Row]:
     if result.thread_hints:
         hints = " ".join(f"{name}={value}" for name, value in result.thread_hints.items())
         rows.append(("threads set by us", hints))
+    if venv := result.spec.get("venv"):
+        rows.append(("virtual environment", _venv_text(venv)))
     rows.append(("recorded in", result.directory or "nothing: no run directory could be written"))
     return rows
+
+
+def _venv_text(venv: Mapping[str, Any]) -> str:
+    packages = len(venv.get("packages", ()))
+    built = f", built by {venv['tool']} with {packages} packages" if venv.get("tool") else ""
+    return printable(f"{venv['directory']} (Python {venv['python']}{built})")
 
 
 def utc_text(utc_ns: int) -> str:
