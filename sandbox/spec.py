@@ -205,11 +205,11 @@ class RunSpec:
     user: str | None = None
     """`name`, `uid`, `user:group`; None keeps the caller's."""
     workdir: str | None = None
+    venv: Venv | None = None
+    """The virtual environment to run in; it is ready before the run begins."""
     interval_ns: int = DEFAULT_INTERVAL_NS
     name: str | None = None
     capture: Capture = Capture.NONE
-    venv: Venv | None = None
-    """The virtual environment to run in; it is ready before the run begins."""
     detach: bool = False
     strict: bool = False
     """Refuse to start when a limit that was asked for cannot be enforced."""

@@ -18,6 +18,7 @@ from sandbox.errors import EXIT_SANDBOX, SandboxError
 COMMANDS = {
     "run": "sandbox.cli.run",
     "runs": "sandbox.cli.runs",
+    "venv": "sandbox.cli.venv",
     "clean": "sandbox.cli.clean",
     "mark": "sandbox.cli.mark",
     "doctor": "sandbox.cli.doctor",
@@ -26,7 +27,6 @@ COMMANDS = {
 _USAGE_ERROR = 2
 _INTERRUPTED = 130
 
-    "venv": "sandbox.cli.venv",
 
 def _show_version(value: bool) -> None:
     if value:

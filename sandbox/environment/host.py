@@ -76,6 +76,11 @@ def _environment(
     spec: RunSpec, *, run_id: str, home: str | None, hints: dict[str, str]
 ) -> dict[bytes, bytes]:
     environment = dict(os.environb)
+    if spec.venv is not None:
+        from sandbox.environment.venv import venv_variables
+
+        environment.pop(b"PYTHONHOME", None)  # it would lead the environment's Python astray
+        environment |= venv_variables(spec.venv, environment)
     for name in spec.environment_unset:
         environment.pop(os.fsencode(name), None)
     ours = {**hints, RUN_ID_VARIABLE: run_id, MARKS_VARIABLE: f"@{mark_name(run_id)}"}
@@ -84,11 +89,6 @@ def _environment(
         # what they are, which docker does not set either.
         ours["HOME"] = home
     for name, value in {**ours, **spec.environment}.items():
-    if spec.venv is not None:
-        from sandbox.environment.venv import venv_variables
-
-        environment.pop(b"PYTHONHOME", None)  # it would lead the environment's Python astray
-        environment |= venv_variables(spec.venv, environment)
         environment[os.fsencode(name)] = os.fsencode(value)
     return environment
 
