@@ -254,11 +254,22 @@ class UnifiedGroup:
             read_snapshot(self._run, self._roots),
             roots=self._roots,
             peaks=(
-                None if self._memory_peak is None else self._memory_peak.read(),
-                None if self._swap_peak is None else self._swap_peak.read(),
+                self._peak(self._memory_peak, 0),
+                self._peak(self._swap_peak, 1),
                 None if pids_text is None else parse_number(pids_text),
             ),
         )
+
+    def _peak(self, run: PeakFile | None, place: int) -> int | None:
+        """Return the run's peak of memory (0) or swap (1), which is at least each phase's.
+
+        The kernel lets two CPUs race for a peak, so that the phase's may be some pages above it.
+        """
+        value = None if run is None else run.read()
+        if value is None or self._phase_peaks is None:
+            return value
+        phase = self._phase_peaks[place]
+        return max(value, phase.read() or 0, phase.largest)
 
     def split(self) -> Split:
         """Return the counters now; where the kernel can (6.12), the peaks of phases start anew.

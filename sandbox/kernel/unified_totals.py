@@ -30,6 +30,8 @@ class PeakFile:
     """
 
     def __init__(self, path: Path) -> None:
+        self.largest = 0
+        """What was read so far, restarts or not."""
         self._fd = -1
         for flags in (os.O_RDWR, os.O_RDONLY):
             try:
@@ -49,9 +51,11 @@ class PeakFile:
     def read(self) -> int | None:
         """Return the peak, or None where this kernel has none."""
         try:
-            return parse_number(os.pread(self._fd, 64, 0))
+            value = parse_number(os.pread(self._fd, 64, 0))
         except (OSError, KernelError):
             return None
+        self.largest = max(self.largest, value)
+        return value
 
     def close(self) -> None:
         """Close the descriptor."""

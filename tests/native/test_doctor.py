@@ -43,7 +43,8 @@ def test_it_agrees_with_where_runs_are_made(cli: Command) -> None:
 def test_root_with_all_controllers_is_usable(
     cli: Command, need_kernel: Callable[[object, str], None]
 ) -> None:
-    need_kernel(os.geteuid() == 0, "only root may make groups everywhere")
+    if os.geteuid() != 0:
+        pytest.skip("only root may make groups everywhere")
     need_kernel({"cpu", "memory", "pids"} <= set(find_place(Roots()).controllers), "a limit lacks")
 
     assert cli("doctor", "cgroup", "store").status == 0

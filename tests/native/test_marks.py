@@ -308,7 +308,8 @@ def test_a_mark_costs_a_program_less_than_a_millisecond_of_cpu_time(
 def test_a_program_of_another_user_marks_its_run(
     cli: Command, tmp_path: Path, need_kernel: Callable[[object, str], None]
 ) -> None:
-    need_kernel(os.geteuid() == 0, "only root may become another user")
+    if os.geteuid() != 0:
+        pytest.skip("only root may become another user")
     source = (
         "import os, socket, time\n"
         "box = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
@@ -370,11 +371,10 @@ def test_a_nested_run_takes_its_own_marks(
     assert json.loads(outer.read_text())["phases"] == []
 
 
-def test_a_private_network_leaves_the_program_alone(
-    cli: Command, tmp_path: Path, need_kernel: Callable[[object, str], None]
-) -> None:
+def test_a_private_network_leaves_the_program_alone(cli: Command, tmp_path: Path) -> None:
     """Abstract names belong to a network: from another one a mark gets lost, nothing more."""
-    need_kernel(os.geteuid() == 0, "only root may make a network")
+    if os.geteuid() != 0:
+        pytest.skip("only root may make a network")
     source = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); import sandbox; sandbox.mark('x')"
     out = tmp_path / "out.json"
 

@@ -29,6 +29,7 @@ class KernelPeak:
         self.name = Path(path).name
         self.base: int | None = None
         self.is_open = True
+        self.largest = 0
         KernelPeak.opened.append(self)
 
     def restart(self) -> bool:
@@ -39,7 +40,10 @@ class KernelPeak:
         return True
 
     def read(self) -> int | None:
-        return KernelPeak.now[self.name] if self.is_open else None
+        if not self.is_open:
+            return None
+        self.largest = max(self.largest, KernelPeak.now[self.name])
+        return KernelPeak.now[self.name]
 
     def close(self) -> None:
         self.is_open = False
@@ -84,6 +88,24 @@ def test_later_phases_have_descriptors_of_their_own(group: UnifiedGroup) -> None
     assert not any(peak.is_open for peak in KernelPeak.opened)
 
 
+def test_the_runs_peak_is_at_least_that_of_any_phase(
+    group: UnifiedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two CPUs may race for the kernel's peaks, and each descriptor's is another one."""
+    reach(500)
+    group.split()
+    run, _, _, _ = KernelPeak.opened
+    monkeypatch.setattr(run, "read", lambda: 500)
+    reach(504)
+
+    second = group.split()
+    reach(40)
+
+    assert second.memory_peak_bytes == second.totals.memory_peak_bytes == 504
+    assert group.totals().memory_peak_bytes == 504
+    group.close()
+
+
 def test_a_kernel_that_cannot_start_anew_tells_no_phases_peak(group: UnifiedGroup) -> None:
     KernelPeak.can_restart = False
     reach(500)
@@ -101,8 +123,10 @@ def test_the_real_file_says_whether_it_was_started_anew(tmp_path: Path) -> None:
     file = tmp_path / "memory.peak"
     file.write_text("77\n")
     peak = PeakFile(file)
+    assert peak.read() == 77
     assert peak.restart()
     assert peak.read() == 0
+    assert peak.largest == 77
     peak.close()
 
     assert not peak.restart()
