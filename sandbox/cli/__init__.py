@@ -17,6 +17,14 @@ from sandbox.errors import EXIT_SANDBOX, SandboxError
 # `typer.Typer` called `app` for a command with verbs of its own.
 COMMANDS = {
     "run": "sandbox.cli.run",
+    "ps": "sandbox.cli.ps",
+    "kill": "sandbox.cli.kill",
+    "stop": "sandbox.cli.stop",
+    "pause": "sandbox.cli.pause",
+    "unpause": "sandbox.cli.unpause",
+    "update": "sandbox.cli.update",
+    "wait": "sandbox.cli.wait",
+    "inspect": "sandbox.cli.inspect",
     "runs": "sandbox.cli.runs",
     "venv": "sandbox.cli.venv",
     "clean": "sandbox.cli.clean",

@@ -127,10 +127,10 @@ def count_tasks(groups: GroupPaths) -> int | None:
     return int(text) if text is not None and text.strip().isdecimal() else None
 
 
-def find_child(parent: int, pids: Iterable[int], proc: Path = Path("/proc")) -> int | None:
+def find_child(parent: int, pids: Iterable[int], roots: Roots) -> int | None:
     """Return which of some processes has this parent; None if none has."""
     for pid in pids:
-        data = read_file(f"{proc}/{pid}/stat")
+        data = read_file(f"{roots.proc}/{pid}/stat")
         if data and data[data.rfind(b")") + 2 :].split()[1] == str(parent).encode():
             return pid
     return None
