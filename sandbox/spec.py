@@ -7,13 +7,16 @@ import os
 import re
 import signal
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox.errors import SpecError
 from sandbox.records.codec import to_plain
 from sandbox.records.light import dataclass, field, replace
 from sandbox.records.venv import Venv
 from sandbox.units import UNLIMITED, format_size
+
+if TYPE_CHECKING:
+    from sandbox.records.enclosure import RootSpec
 
 MIN_MEMORY_BYTES = 6 << 20  # docker's minimum
 MIN_CPUS = 0.01  # the kernel's smallest quota, 1 ms of 100 ms
@@ -217,6 +220,8 @@ class RunSpec:
     """Let the kernel kill one process for memory and the run go on."""
     wait_all: bool = False
     """Wait for every process of the run, not for the main one alone."""
+    root: RootSpec | None = None
+    """A root file system of its own; None runs it on the host's."""
     thread_hints: bool = True
     """Set OMP_NUM_THREADS and the like to the CPU limit, unless the user set them."""
     stop_signal: int = signal.SIGTERM

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
+from sandbox.cli import root_options as root
+from sandbox.cli.console import CommandExit
 from sandbox.cli.environments import provide_venv
+from sandbox.cli.execution import execute, read_env_files
 from sandbox.cli.options import RunCommand, option, parse_pids, parse_shares
-from sandbox.errors import SandboxError, SpecError
-from sandbox.records.result import Outcome, RunResult
 from sandbox.spec import Capture, Limits, RunSpec, Ulimit, parse_environment, parse_signal
 from sandbox.units import (
     parse_cpu_list,
@@ -224,6 +224,16 @@ def run(
             help="Likewise with this package, such as `numpy>=2`; may be repeated.",
         ),
     ] = None,
+    rootfs: root.Rootfs = None,
+    volume: root.Volume = None,
+    mount: root.MountFlag = None,
+    tmpfs: root.Tmpfs = None,
+    shm_size: root.ShmSize = None,
+    read_only: root.ReadOnly = False,
+    entrypoint: root.Entrypoint = None,
+    hostname: root.Hostname = None,
+    add_host: root.AddHost = None,
+    network: root.NetworkFlag = None,
     thread_hints: Annotated[
         bool,
         option(
@@ -297,7 +307,7 @@ def run(
 
     The program's input, output, signals and exit status stay its own; the report goes to stderr.
     """
-    given = (_from_env_files(env_file) if env_file else {}) | parse_environment(tuple(env or ()))[0]
+    given = (read_env_files(env_file) if env_file else {}) | parse_environment(tuple(env or ()))[0]
     limits = Limits(
         cpus=cpus,
         cpuset_cpus=None if cpuset_cpus is None else parse_cpu_list(cpuset_cpus),
@@ -311,6 +321,18 @@ def run(
         timeout_ns=timeout,
         cpu_time_usec=None if cpu_time is None else -(-cpu_time // 1_000),
     )
+    root_flags = root.RootFlags(
+        rootfs=rootfs,
+        volume=volume,
+        mount=mount,
+        tmpfs=tmpfs,
+        shm_size=shm_size,
+        read_only=read_only,
+        entrypoint=entrypoint,
+        hostname=hostname,
+        add_host=add_host,
+        network=network,
+    )
     optional: dict[str, Any] = {"interval_ns": interval, "stop_signal": stop_signal}
     spec = RunSpec(
         command=tuple(command),
@@ -320,6 +342,7 @@ def run(
         user=user,
         workdir=workdir,
         venv=provide_venv(venv, requirements or (), pip or (), user=user),
+        root=root_flags.build(),
         name=name,
         capture=Capture.FILE if detach and capture is Capture.NONE else capture,
         detach=detach,
@@ -338,59 +361,4 @@ def run(
         summary is Summary.ALWAYS
         or (summary is Summary.AUTO and (output is None or sys.stderr.isatty()))
     )
-    raise CommandExit(_execute(spec, output=output, force=force, shown=shown, quiet=quiet))
-
-
-def _from_env_files(paths: list[Path]) -> dict[str, str]:
-    from sandbox.environment.env_file import parse_env_file
-
-    values: dict[str, str] = {}
-    for path in paths:
-        try:
-            text = path.read_text("utf-8-sig", errors="surrogateescape")
-        except OSError as exc:
-            raise SpecError(f"cannot read the file of variables {path}: {exc.strerror}") from None
-        values |= parse_env_file(text, str(path))
-    return values
-
-
-def _execute(spec: RunSpec, *, output: Path | None, force: bool, shown: bool, quiet: bool) -> int:
-    if spec.detach:
-        from sandbox.engine.background import run_in_background
-
-        say(run_in_background(spec, _exporter(output, force=force)), sys.stdout)
-        return 0
-    from sandbox.engine.order import run as run_now
-
-    result = run_now(spec)
-    if shown:
-        from sandbox.report.table import render_result
-
-        stream = sys.stderr
-        say(
-            render_result(
-                result,
-                width=width_of(stream),
-                color=has_color(stream),
-                unicode=has_unicode(stream),
-            )
-        )
-    elif result.outcome is not Outcome.EXITED and not quiet:
-        say(f"sandbox: {result.reason}")
-    try:
-        _exporter(output, force=force)(result)
-    except SandboxError as error:
-        print_error(error)
-    return result.exit_code if result.exit_code is not None else SandboxError.exit_code
-
-
-def _exporter(output: Path | None, *, force: bool) -> Any:
-    def export(result: RunResult) -> None:
-        if output is None:
-            return
-        from sandbox.report.export import write_export
-        from sandbox.store.reading import blocks_of
-
-        write_export(output, result, blocks_of(result), force=force)
-
-    return export
+    raise CommandExit(execute(spec, output=output, force=force, shown=shown, quiet=quiet))

@@ -117,8 +117,9 @@ class _Run:
         self.host = read_host(self.around.roots, self.place)
         self.limits = self.spec.limits.with_defaults()
         self.run_id = new_run_id()
-        self.advice = check(self.limits, self.host)
+        advice = check(self.limits, self.host)
         self.prepared = prepare(self.spec, self.host, self.run_id)
+        self.advice = (*advice, *self.prepared.warnings)
 
     def open_record(self) -> None:
         """Claim the name and make the run directory, or a stand-in where none can be written."""
@@ -145,7 +146,7 @@ class _Run:
         self.group = self.backend.group
         self.undo.callback(self.group.close)
         self.directory.write_groups(self.group.directories)
-        self.undo.callback(self.backend.start_guard())
+        self.undo.callback(self._start_guard())
         self.undo.callback(self.group.remove)
         self.group.create()
         self.reports = (
@@ -155,6 +156,15 @@ class _Run:
         )
         if self.spec.strict:
             refuse_unenforced(self.reports)
+
+    def _start_guard(self) -> Callable[[], None]:
+        """Start the guard; a run in a root of its own has a directory that goes with it."""
+        if self.prepared.program.enclosure is None:
+            return self.backend.start_guard()
+        from sandbox.engine.scratch import make_scratch
+
+        self.prepared, path = make_scratch(self.prepared, self.directory.path, self.undo)
+        return self.backend.start_guard(path)
 
     def _ask_for_scope(self) -> Scope | None:
         """Have systemd make the place that `survey` has only found; without one, do without."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import EXIT_NOT_EXECUTABLE, HostError, LaunchError
 from sandbox.records.host import Host
-from sandbox.records.light import dataclass
+from sandbox.records.light import dataclass, field
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.program import MARKS_VARIABLE, Program, mark_name
+from sandbox.records.result import RunWarning
 from sandbox.spec import RunSpec, Ulimit
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Prepared:
     """The variables that were set to the CPU limit; empty if the user has set any of them."""
     reports: tuple[LimitReport, ...] = ()
     """What becomes of each ulimit: the kernel holds them all."""
+    warnings: tuple[RunWarning, ...] = ()
+    root_files: dict[str, str] = field(default_factory=dict, repr=False)
+    """Contents of the files that a root of its own gets, by name."""
 
 
 def prepare(spec: RunSpec, host: Host, run_id: str) -> Prepared:
@@ -55,17 +59,21 @@ def prepare(spec: RunSpec, host: Host, run_id: str) -> Prepared:
         LaunchError: the user is unknown, or cannot be switched to (126).
         HostError: a ulimit is above the hard limit that this process has.
     """
+    if spec.root is not None:
+        from sandbox.environment.rootfs import prepare_in_root
+
+        return prepare_in_root(spec, spec.root, host, run_id)
     user, home = (None, None) if spec.user is None else find_user(spec.user)
     hints = find_thread_hints(spec, host)
     environment = _environment(spec, run_id=run_id, home=home, hints=hints)
+    rlimits, reports = prepare_ulimits(spec.limits.ulimits)
     program = Program(
         argv=spec.command,
         environment=environment,
         directory=spec.workdir,
         user=user,
-        rlimits=tuple(_rlimit(ulimit) for ulimit in spec.limits.ulimits),
+        rlimits=rlimits,
     )
-    reports = tuple(_report(ulimit) for ulimit in spec.limits.ulimits)
     return Prepared(program=program, thread_hints=hints, reports=reports)
 
 
@@ -93,16 +101,21 @@ def _environment(
     return environment
 
 
-def find_thread_hints(spec: RunSpec, host: Host) -> dict[str, str]:
+def find_thread_hints(spec: RunSpec, host: Host, *, inherits: bool = True) -> dict[str, str]:
     """Return the variables that keep libraries from starting a thread for every CPU of the host.
 
     A CPU limit does not change what the program sees of the host, so a library would start too
     many threads and be throttled. Who has set one of the variables has thought of it: then none
     is set.
+
+    Args:
+        spec: What was asked for.
+        host: Where it will run.
+        inherits: Whether the program gets our own variables.
     """
     if not spec.thread_hints or spec.limits.cpus is None:
         return {}
-    seen = {*os.environ, *spec.environment} - set(spec.environment_unset)
+    seen = {*(os.environ if inherits else ()), *spec.environment} - set(spec.environment_unset)
     if not seen.isdisjoint(THREAD_VARIABLES):
         return {}
     allowed = spec.limits.cpuset_cpus or host.cpus_allowed
@@ -192,6 +205,17 @@ def find_rlimit(name: str) -> int:
         return _RLIMIT_LOCKS
     number: int = getattr(resource, f"RLIMIT_{name.upper()}")
     return number
+
+
+def prepare_ulimits(
+    ulimits: tuple[Ulimit, ...],
+) -> tuple[tuple[tuple[int, int, int], ...], tuple[LimitReport, ...]]:
+    """Return the resource limits as a program carries them, and what becomes of each.
+
+    Raises:
+        HostError: one is above the hard limit that this process has.
+    """
+    return tuple(map(_rlimit, ulimits)), tuple(map(_report, ulimits))
 
 
 def _rlimit(ulimit: Ulimit) -> tuple[int, int, int]:

@@ -36,18 +36,26 @@ class Backend:
     scope: Scope | None = None
     """Where systemd gave one: it has a guard in it from the first."""
 
-    def start_guard(self) -> Callable[[], None]:
-        """Start what ends the run when the supervisor is killed; return how to send it home."""
+    def start_guard(self, scratch: Path | None = None) -> Callable[[], None]:
+        """Start what ends the run when the supervisor is killed; return how to send it home.
+
+        `scratch` is a directory of the run's own that is to go with it. A keeper knows it from
+        the program.
+        """
         if self.kill_directory is None:
             return lambda: None
         if self.scope is not None:
-            self.scope.guard.take_charge(self.kill_directory, self.group.directories)
-            return self.scope.guard.dismiss
-        from sandbox.kernel.guard import Guard
+            guard = self.scope.guard
+            guard.take_charge(self.kill_directory, self.group.directories)
+        else:
+            from sandbox.kernel.guard import Guard
 
-        return Guard.start(
-            kill_directory=self.kill_directory, directories=self.group.directories
-        ).dismiss
+            guard = Guard.start(
+                kill_directory=self.kill_directory, directories=self.group.directories
+            )
+        if scratch is not None:
+            guard.take_away(scratch)
+        return guard.dismiss
 
 
 def open_backend(  # noqa: PLR0913 - all that the modes differ by

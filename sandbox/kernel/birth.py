@@ -14,12 +14,15 @@ import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from sandbox.errors import EXIT_NOT_FOUND
 from sandbox.kernel import libc, lifeline
 from sandbox.records.light import dataclass
 from sandbox.records.program import Program
+
+if TYPE_CHECKING:
+    from sandbox.kernel.enclosure import Entering
 
 GO = b"g"
 _FIRST_FREE_FD = 3
@@ -35,14 +38,16 @@ class Step(IntEnum):
 
     PAUSE = 0
     JOIN = 1
-    AFFINITY = 2
-    STDIO = 3
-    DESCRIPTORS = 4
-    RLIMIT = 5
-    GROUPS = 6
-    USER = 7
-    DIRECTORY = 8
-    EXEC = 9
+    ROOT = 2
+    AFFINITY = 3
+    STDIO = 4
+    DESCRIPTORS = 5
+    RLIMIT = 6
+    GROUPS = 7
+    USER = 8
+    PRIVILEGES = 9
+    DIRECTORY = 10
+    EXEC = 11
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class Birth:
     blocked: libc.SignalSet
     keep_descriptors: bool
     death_signal: int | None
+    entering: Entering | None = None
+    """How the child gets into a root file system of its own."""
 
     @classmethod
     def prepare(
@@ -82,13 +89,20 @@ class Birth:
     ) -> Birth:
         """Encode and look up everything that can be known before the fork."""
         arguments = [os.fsencode(part) for part in program.argv]
+        entering = None
+        if program.enclosure is not None:
+            from sandbox.kernel.enclosure import Entering
+
+            entering = Entering(program.enclosure)
         return cls(
             program=program,
             image=libc.Image(arguments, program.environment),
             candidates=find_candidates(arguments[0], program.environment),
             blocked=libc.SignalSet(blocked),
-            keep_descriptors=keep_descriptors,
+            # An open directory would be a way out of a root file system.
+            keep_descriptors=keep_descriptors and entering is None,
             death_signal=death_signal,
+            entering=entering,
         )
 
 
@@ -122,6 +136,7 @@ class _Child:
         try:
             lifeline.drop_all()
             self._join(entrances)
+            self._change_root()
             self._prepare()
             self._pause(parent_pid)
             self._execute()
@@ -143,6 +158,14 @@ class _Child:
             os.write(fd, b"0")
             os.close(fd)
 
+    def _change_root(self) -> None:
+        """Wait until the supervisor has given us our ids and our group, then change the root."""
+        if self._birth.entering is None:
+            return
+        self._at(Step.PAUSE)
+        self._wait()
+        self._birth.entering.change_root(lambda what: self._at(Step.ROOT, what))
+
     def _prepare(self) -> None:
         program = self._birth.program
         if program.cpus_allowed is not None:
@@ -156,8 +179,15 @@ class _Child:
         for which, soft, hard in program.rlimits:
             self._at(Step.RLIMIT, f"{which} {soft} {hard}")
             resource.setrlimit(which, (soft, hard))
+        entering = self._birth.entering
+        if entering is not None:
+            self._at(Step.PRIVILEGES)
+            entering.bound_capabilities()
         self._switch_user(program)
-        if program.directory is not None:
+        if entering is not None:
+            self._at(Step.DIRECTORY, program.directory or "/")
+            entering.settle()
+        elif program.directory is not None:
             # As the user, who may see less than root (0700 homes) or more (network homes).
             self._at(Step.DIRECTORY, program.directory)
             os.chdir(program.directory)
@@ -195,8 +225,12 @@ class _Child:
         if self._birth.death_signal is not None:
             # After the change of user, which clears it. The parent may have gone before it.
             libc.prctl(libc.PR_SET_PDEATHSIG, self._birth.death_signal)
-            if os.getppid() != parent_pid:
+            # In a PID namespace of its own it sees no parent.
+            if os.getppid() != parent_pid and self._birth.entering is None:
                 os._exit(EXIT_NOT_FOUND)
+        self._wait()
+
+    def _wait(self) -> None:
         os.write(self._report_fd, READY)
         if os.read(self._go_fd, 1) != GO:
             os._exit(EXIT_NOT_FOUND)
@@ -208,6 +242,9 @@ class _Child:
         for candidate in self._birth.candidates:
             code = self._birth.image.execute(candidate)
             if code in _SEARCH_GOES_ON:
+                if self._birth.entering is not None and os.access(candidate, os.F_OK):
+                    # The supervisor cannot look: that there is a file has to be said here.
+                    worst, place = errno.ELIBACC, candidate
                 continue
             if code == errno.EACCES and is_search and not os.access(candidate, os.F_OK):
                 continue  # the directory is closed to the user: nothing is known to be there

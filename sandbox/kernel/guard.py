@@ -6,6 +6,7 @@ outside the run's group, and holds nothing else of the supervisor's: no lock, no
 
 Where systemd gives the run a scope, the guard is the first inside: the scope lives as long as it.
 Then it learns through the pipe what to end: `enter GROUP`, `top GROUP`, `group GROUP`, a line each.
+`scratch DIRECTORY` is what a run in a root of its own has written to: it goes with the run.
 """
 
 from __future__ import annotations
@@ -39,18 +40,20 @@ _DEAF_TO = (
     signal.SIGUSR2,
 )
 
-# Nothing but `rmdir`, `chmod` and `sleep` is not built into a shell. A pid of 0 is a process
+# Nothing but `rm`, `rmdir`, `chmod` and `sleep` is not built into a shell. A pid of 0 is a process
 # outside our PID namespace, and `kill 0` would be suicide.
 SCRIPT = r"""# sandbox guard: ends the run whose supervisor was killed
 trap '' HUP INT QUIT TERM TSTP TTIN TTOU USR1 USR2 ALRM PIPE
 cd /
 top=$1
+scratch=
 shift
 while read -r word path; do
     case $word in
     enter) echo 0 > "$path/cgroup.procs" ;;
     top) top=$path ;;
     group) set -- "$@" "$path" ;;
+    scratch) scratch=$path ;;
     esac
 done
 
@@ -102,7 +105,11 @@ while [ "$turn" -lt 1000 ]; do
         for group in "$@"; do wipe "$group"; done
         for group in "$@"; do [ ! -d "$group" ] || left=1; done
     fi
-    [ -n "$left" ] || exit 0
+    if [ -z "$left" ]; then
+        [ -n "$scratch" ] || exit 0
+        rm -rf -- "$scratch" || { chmod -R u+rwX -- "$scratch"; rm -rf -- "$scratch"; }
+        exit
+    fi
     if [ "$turn" -le 500 ]; then sleep 0.01 || sleep 1; else sleep 1; fi
 done
 exit 1
@@ -157,6 +164,10 @@ class Guard:
             self._tell("top", kill_directory)
         for directory in directories:
             self._tell("group", directory)
+
+    def take_away(self, scratch: Path) -> None:
+        """Have the guard remove a directory with all that is in it, once the run has ended."""
+        self._tell("scratch", scratch)
 
     def _tell(self, word: str, path: Path) -> None:
         try:

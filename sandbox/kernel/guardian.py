@@ -5,11 +5,12 @@ library only.
 """
 
 # pathlib would double the time to start:
-# ruff: noqa: PTH101, PTH106, PTH112, PTH123
+# ruff: noqa: PTH101, PTH106, PTH112, PTH114, PTH118, PTH123
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 _QUICK_TURNS = 500
 _TURNS = 1000
@@ -30,20 +31,21 @@ def main(arguments: list[str]) -> int:
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    top, groups = listen(arguments[0], arguments[1:])
+    top, groups, scratch = listen(arguments[0], arguments[1:])
     for turn in range(_TURNS):
         end(top, groups)
         if not is_populated(top):
             for group in groups:
                 wipe(group)
             if not any(map(os.path.isdir, groups)):
-                return 0
+                return 0 if not scratch or take_away(scratch) else 1
         time.sleep(0.005 if turn < _QUICK_TURNS else 1)
     return 1
 
 
-def listen(top: str, groups: list[str]) -> tuple[str, list[str]]:
+def listen(top: str, groups: list[str]) -> tuple[str, list[str], str]:
     """Read the pipe to its end and return what to end: what is known, and what was told."""
+    scratch = ""
     with open(0, encoding="utf-8", errors="surrogateescape", closefd=False) as pipe:
         while line := pipe.readline():
             word, _, path = line.rstrip("\n").partition(" ")
@@ -53,7 +55,9 @@ def listen(top: str, groups: list[str]) -> tuple[str, list[str]]:
                 top = path
             elif word == "group":
                 groups.append(path)
-    return top, groups
+            elif word == "scratch":
+                scratch = path
+    return top, groups, scratch
 
 
 def end(top: str, groups: list[str]) -> None:
@@ -79,6 +83,27 @@ def wipe(group: str) -> None:
             os.rmdir(directory)
         except OSError:
             continue
+
+
+def take_away(scratch: str) -> bool:
+    """Remove a directory with all that is in it; return whether it is gone."""
+    for directory, _, files in os.walk(scratch, topdown=True):
+        _open_up(directory)
+        for name in files:
+            _remove(os.unlink, os.path.join(directory, name))
+    for directory, below, _ in os.walk(scratch, topdown=False):
+        for name in below:
+            path = os.path.join(directory, name)
+            _remove(os.unlink if os.path.islink(path) else os.rmdir, path)
+    _remove(os.rmdir, scratch)
+    return not os.path.isdir(scratch)
+
+
+def _remove(how: Callable[[str], None], path: str) -> None:
+    try:
+        how(path)
+    except OSError:
+        return
 
 
 def _tree(group: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from sandbox.errors import KernelError, SandboxError
 from sandbox.kernel import lifeline
@@ -22,6 +23,9 @@ from sandbox.kernel.keeper_process import (
 from sandbox.kernel.launch import Paused, read_own_rss_bytes, to_exit_status
 from sandbox.kernel.signals import SignalState, keep_exit_statuses
 from sandbox.records.program import ExitStatus, Program
+
+if TYPE_CHECKING:
+    from sandbox.records.enclosure import Enclosure
 
 
 class KeptChild:
@@ -120,10 +124,11 @@ class KeeperLauncher:
         )
         keeper, status_fd, paused = self._fork_keeper(birth, group)
         try:
-            pid = _read_pid(status_fd)
+            pid = _read_pid(status_fd, program.enclosure)
             pidfd = os.pidfd_open(pid)
             try:
                 paused.wait_ready()
+                paused.let_into_root(pid)
                 child = KeptChild(pid, pidfd, status_fd, paused, keeper)
             except BaseException:
                 os.close(pidfd)
@@ -172,7 +177,7 @@ def _fork() -> int:
         raise KernelError.from_os(exc, doing="fork", path="a keeper for the program") from exc
 
 
-def _read_pid(status_fd: int) -> int:
+def _read_pid(status_fd: int, enclosure: Enclosure | None) -> int:
     data = os.read(status_fd, MESSAGE.size)
     if len(data) == MESSAGE.size:
         mark, value, *_ = MESSAGE.unpack(data)
@@ -180,5 +185,9 @@ def _read_pid(status_fd: int) -> int:
             return int(value)
         if mark == FAILED:
             exc = OSError(value, "")
+            if enclosure is not None:
+                from sandbox.kernel.namespaces import clone_error
+
+                raise clone_error(exc, enclosure)
             raise KernelError.from_os(exc, doing="fork", path="a process for the program")
     raise KernelError("the keeper of the run was killed before it could start the program")

@@ -12,6 +12,7 @@ import select
 import signal
 import struct
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from sandbox.kernel import libc, lifeline
@@ -53,13 +54,22 @@ class KeeperProcess:
                     self._keep()
                 finally:
                     end_children(self._reap)
+                    self._take_away(birth)
         finally:
             os._exit(0)
+
+    def _take_away(self, birth: Birth) -> None:
+        """Remove what the run has written in a root of its own; the supervisor may be gone."""
+        enclosure = birth.program.enclosure
+        if enclosure is not None:
+            from sandbox.kernel.scratch import remove_scratch
+
+            remove_scratch(Path(enclosure.scratch), enclosure.ids)
 
     def _fork_program(self, birth: Birth, go_fd: int, report_fd: int) -> bool:
         keeper_pid = os.getpid()
         try:
-            self._program = libc.fork()
+            self._program = _fork(birth)
         except OSError as exc:
             self._tell(FAILED, exc.errno or 0)
             return False
@@ -134,6 +144,18 @@ class KeeperProcess:
 
     def _tell(self, mark: bytes, value: int) -> None:
         _send(self._status_fd, MESSAGE.pack(mark, value, 0, 0, 0))
+
+
+def _fork(birth: Birth) -> int:
+    enclosure = birth.program.enclosure
+    if enclosure is None:
+        return libc.fork()
+    from sandbox.kernel.namespaces import flags_of
+
+    pid, pidfd = libc.clone_into(None, flags_of(enclosure))
+    if pid:
+        os.close(pidfd)
+    return pid
 
 
 def _send(fd: int, data: bytes) -> None:

@@ -21,7 +21,10 @@ from sandbox.records.light import dataclass
 from sandbox.records.program import ExitStatus, Program
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sandbox.kernel.group import Group
+    from sandbox.records.enclosure import Enclosure
 
 # Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
 _READY_TIMEOUT_MS = 30_000
@@ -54,6 +57,23 @@ class Paused:
                 "the new process was killed before it could start the program",
                 hint="a memory limit so small that nothing fits in it can do that",
             )
+
+    def let_into_root(self, pid: int) -> None:
+        """Let a child with a root of its own change to it, now that it is in its group.
+
+        Raises:
+            SandboxError: it could not, and has ended or soon will.
+        """
+        enclosure = self.birth.program.enclosure
+        if enclosure is None:
+            return
+        if enclosure.ids is not None:
+            from sandbox.kernel.namespaces import write_maps
+
+            write_maps(pid, enclosure.ids)
+        with suppress(BrokenPipeError):
+            os.write(self.go_fd, GO)
+        self.wait_ready()
 
     def let_go(self) -> None:
         """Let the child execute its program, and return when it has or was killed instead.
@@ -182,7 +202,7 @@ class ProcessLauncher:
         pid = pidfd = -1
         try:
             with self._signals.during_fork():
-                pid, pidfd, entrances = _fork(None if self._bring_in else group)
+                pid, pidfd, entrances = _fork(None if self._bring_in else group, program)
                 if pid == 0:
                     become(birth, entrances, go_read, report_write, parent_pid)
         finally:
@@ -194,6 +214,7 @@ class ProcessLauncher:
             paused.wait_ready()
             if self._bring_in is not None:
                 self._bring_in(pid)
+            paused.let_into_root(pid)
             return ProcessChild(pid, pidfd, paused)
         except BaseException:
             kill_and_reap(pid, pidfd)
@@ -202,23 +223,48 @@ class ProcessLauncher:
             raise
 
 
-def _fork(group: Group | None) -> tuple[int, int, list[bytes]]:
+def _fork(group: Group | None, program: Program) -> tuple[int, int, list[bytes]]:
     """Return pid and pidfd, both 0 in the child, and the entrances that the child has to take."""
+    if program.enclosure is not None:
+        return _fork_apart(group, program.enclosure)
     born_in = None if group is None else group.birth_directory()
     entrances = () if group is None else group.entrances()
     if born_in is not None and _is_single_threaded():
         others = [os.fsencode(path) for path in entrances if path.parent != born_in]
         try:
-            fd = os.open(born_in, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                return (*libc.clone_into(fd), others)
-            finally:
-                os.close(fd)
+            return (*_clone_into(born_in), others)
         except OSError:
             pass  # an old kernel or a filter; where the group itself refuses, joining will say so
     files = [os.fsencode(path) for path in entrances]
     pid = fork()
     return (pid, open_pidfd(pid), files) if pid else (0, 0, files)
+
+
+def _fork_apart(group: Group | None, enclosure: Enclosure) -> tuple[int, int, list[bytes]]:
+    """Do as `_fork`, with namespaces of the child's own: it is the first process of its own."""
+    from sandbox.kernel.namespaces import clone_error, flags_of
+
+    if not _is_single_threaded():
+        raise KernelError("a process with several threads cannot start a run in a root of its own")
+    flags = flags_of(enclosure)
+    entrances = () if group is None else group.entrances()
+    born_in = None if group is None else group.birth_directory()
+    if born_in is not None:
+        others = [os.fsencode(path) for path in entrances if path.parent != born_in]
+        with suppress(OSError):
+            return (*_clone_into(born_in, flags), others)
+    try:
+        return (*libc.clone_into(None, flags), [os.fsencode(path) for path in entrances])
+    except OSError as exc:
+        raise clone_error(exc, enclosure) from exc
+
+
+def _clone_into(directory: Path, namespaces: int = 0) -> tuple[int, int]:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return libc.clone_into(fd, namespaces)
+    finally:
+        os.close(fd)
 
 
 def fork() -> int:

@@ -19,6 +19,7 @@ from sandbox.errors import (
     SandboxError,
 )
 from sandbox.kernel.birth import Failure, Step
+from sandbox.records.enclosure import Enclosure
 from sandbox.records.program import Program
 
 _SHEBANG_BYTES = 256  # as much as the kernel reads
@@ -44,11 +45,13 @@ def to_error(failure: Failure, program: Program, candidates: Sequence[bytes]) ->
                 hint="only root can become another user: leave out --user, or run as root",
             )
         case _:
-            return _our_error(failure, code)
+            return _our_error(failure, code, program)
 
 
-def _our_error(failure: Failure, code: str) -> SandboxError:
+def _our_error(failure: Failure, code: str, program: Program) -> SandboxError:
     match failure.step:
+        case Step.ROOT:
+            return _root_error(failure, program.enclosure)
         case Step.JOIN:
             return KernelError.from_os(
                 OSError(failure.errno, ""), doing="join the group by", path=failure.object
@@ -63,6 +66,35 @@ def _our_error(failure: Failure, code: str) -> SandboxError:
         case _:
             act = f"{failure.step.name.lower()} {failure.object}".strip()
             return KernelError(f"cannot prepare the program ({act}): {code}", errno=failure.errno)
+
+
+def _root_error(failure: Failure, enclosure: Enclosure | None) -> KernelError:
+    code = errno.errorcode.get(failure.errno, str(failure.errno))
+    is_plain = enclosure is not None and enclosure.ids is not None
+    hints = {
+        errno.ELOOP: "the root file system has a link where a directory of the system belongs",
+        errno.ENOTDIR: "a file is where a directory belongs, or the other way round",
+        errno.EROFS: "the place is not there, and what is above it is read-only",
+        errno.ENODEV: "this kernel lacks that file system",
+        errno.ENOSPC: "no space is left for it, or this host allows no more of them",
+    }
+    if is_plain:
+        from sandbox.kernel.namespaces import HINT_CLOSED
+
+        hints |= dict.fromkeys((errno.EPERM, errno.EACCES), HINT_CLOSED)
+        if failure.object.startswith("/"):
+            hints[errno.EACCES] = (
+                "it is not there and cannot be made: what is above it belongs to somebody who is "
+                "not inside. Make it in the root file system, or own that"
+            )
+        hints[errno.EINVAL] = "a plain user needs Linux 5.11 to stack a root file system"
+    else:
+        hints[errno.EPERM] = "it takes CAP_SYS_ADMIN, which root in a container lacks"
+    return KernelError(
+        f"cannot make the root file system of the run ({failure.object}): {code}",
+        hint=hints.get(failure.errno),
+        errno=failure.errno,
+    )
 
 
 def _rlimit_error(failure: Failure, code: str) -> SandboxError:
@@ -91,6 +123,8 @@ def _directory_error(failure: Failure, code: str, program: Program) -> LaunchErr
 def _exec_error(
     failure: Failure, code: str, program: Program, candidates: Sequence[bytes]
 ) -> LaunchError:
+    if program.enclosure is not None:
+        return _enclosed_exec_error(failure, code, program)
     name = program.argv[0]
     base = program.directory or ""
     if failure.errno in {errno.ENOENT, errno.ENOTDIR}:
@@ -111,6 +145,31 @@ def _exec_error(
         f"cannot execute {path}: {code}",
         exit_code=EXIT_NOT_EXECUTABLE,
         hint=_hint_for_refusal(failure.errno, os.path.join(base, path), program),  # noqa: PTH118
+    )
+
+
+def _enclosed_exec_error(failure: Failure, code: str, program: Program) -> LaunchError:
+    """Say what the child has found: nothing in its root file system can be looked at from here."""
+    name = program.argv[0]
+    if failure.errno in {errno.ENOENT, errno.ENOTDIR}:
+        hint = "it is looked for in the root file system, not on the host"
+        if " " in name:
+            hint = _hint_for_missing(name, "") or hint
+        return LaunchError(
+            f"cannot execute {name}: {_where(name)}", exit_code=EXIT_NOT_FOUND, hint=hint
+        )
+    if failure.errno == errno.ELIBACC:
+        code = "ENOENT"
+        hint = "the file is there, but its loader, or what its first line names, is not"
+    else:
+        hint = {
+            errno.EACCES: "it may not be executed, or the program's user may not reach it",
+            errno.ENOEXEC: "not a program of this machine, or a script without `#!`",
+        }.get(failure.errno, "")
+    return LaunchError(
+        f"cannot execute {failure.object}: {code}",
+        exit_code=EXIT_NOT_EXECUTABLE,
+        hint=hint or None,
     )
 
 

@@ -1,4 +1,7 @@
-"""The system calls that Python 3.11 does not offer, by ctypes; no other module declares one."""
+"""The system calls that Python 3.11 does not offer, by ctypes.
+
+Those of namespaces and mounts, which few runs need, are in `mount_calls` and `capabilities`.
+"""
 
 from __future__ import annotations
 
@@ -161,10 +164,14 @@ def fork() -> int:
     return _check(_libc.fork())
 
 
-def clone_into(cgroup_fd: int) -> tuple[int, int]:
+def clone_into(cgroup_fd: int | None, namespaces: int = 0) -> tuple[int, int]:
     """Fork so that the child is born in a v2 group; return its pid and a CLOEXEC pidfd.
 
     In the child both are 0; it is as bare as that of `fork`.
+
+    Args:
+        cgroup_fd: The group's directory; None leaves the child in ours.
+        namespaces: CLONE_NEW* flags of those that the child gets for its own.
 
     Raises:
         OSError: the group refuses (EACCES, EBUSY …), or the kernel is older than 5.7 (ENOSYS,
@@ -172,10 +179,10 @@ def clone_into(cgroup_fd: int) -> tuple[int, int]:
     """
     pidfd = ctypes.c_int(-1)
     arguments = _CloneArgs(
-        flags=_CLONE_INTO_CGROUP | _CLONE_PIDFD,
+        flags=_CLONE_PIDFD | namespaces | (0 if cgroup_fd is None else _CLONE_INTO_CGROUP),
         pidfd=ctypes.addressof(pidfd),
         exit_signal=signal.SIGCHLD,
-        cgroup=cgroup_fd,
+        cgroup=0 if cgroup_fd is None else cgroup_fd,
     )
     size = ctypes.c_size_t(ctypes.sizeof(arguments))
     pid = _check(_libc.syscall(ctypes.c_long(_SYS_CLONE3), ctypes.byref(arguments), size))

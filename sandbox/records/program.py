@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sandbox.records.light import dataclass
+
+if TYPE_CHECKING:
+    from sandbox.records.enclosure import Enclosure
 
 MARKS_VARIABLE = "SANDBOX_MARKS"
 """Where a program's marks go: `@` and an abstract name, or the path of a socket."""
@@ -35,6 +40,8 @@ class Program:
     """`(resource.RLIMIT_*, soft, hard)`."""
     cpus_allowed: tuple[int, ...] | None = None
     """Affinity to set, where cpuset cannot."""
+    enclosure: Enclosure | None = None
+    """A root file system of its own, in which everything else is meant; None is the host's."""
 
 
 @dataclass(frozen=True, kw_only=True)

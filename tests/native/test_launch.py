@@ -156,7 +156,7 @@ def test_a_child_is_inside_its_group_and_has_not_started_before_it_is_released(
 def test_where_the_kernel_cannot_give_birth_in_a_group_the_child_joins(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_fd: int) -> tuple[int, int]:
+    def refuse(*_arguments: object) -> tuple[int, int]:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(libc, "clone_into", refuse)

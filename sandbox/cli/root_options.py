@@ -1,0 +1,153 @@
+"""The flags of `sandbox run` that have a meaning in a root file system of its own only."""
+
+# Without `from __future__ import annotations`, as in the command itself.
+
+from typing import TYPE_CHECKING, Annotated
+
+from sandbox.cli.options import option
+from sandbox.errors import SpecError
+from sandbox.records.light import dataclass
+from sandbox.units import parse_size
+
+if TYPE_CHECKING:
+    from sandbox.records.enclosure import RootSpec
+
+_PANEL = "Root file system"
+
+Rootfs = Annotated[
+    str | None,
+    option(
+        "--rootfs",
+        panel=_PANEL,
+        metavar="DIR",
+        help="Run it in the root file system in DIR; what it writes goes with the run.",
+    ),
+]
+Volume = Annotated[
+    list[str] | None,
+    option(
+        "--volume",
+        "-v",
+        panel=_PANEL,
+        metavar="SOURCE:TARGET[:ro]",
+        help="Show a file or directory of the host inside.",
+    ),
+]
+MountFlag = Annotated[
+    list[str] | None,
+    option(
+        "--mount",
+        panel=_PANEL,
+        metavar="type=bind,source=…,target=…",
+        help="The same in docker's longer way; also type=tmpfs and type=volume.",
+    ),
+]
+Tmpfs = Annotated[
+    list[str] | None,
+    option(
+        "--tmpfs",
+        panel=_PANEL,
+        metavar="TARGET[:size=SIZE,mode=MODE]",
+        help="An empty directory in memory, which counts as the run's.",
+    ),
+]
+ShmSize = Annotated[
+    int | None,
+    option(
+        "--shm-size",
+        panel=_PANEL,
+        metavar="SIZE",
+        parser=parse_size,
+        help="Size of /dev/shm; the memory limit unless given.",
+    ),
+]
+ReadOnly = Annotated[
+    bool,
+    option("--read-only", panel=_PANEL, help="Let nothing be written but to mounts."),
+]
+Entrypoint = Annotated[
+    str | None,
+    option(
+        "--entrypoint",
+        panel=_PANEL,
+        metavar="PROGRAM",
+        help="Execute this, with the command as its arguments.",
+    ),
+]
+Hostname = Annotated[
+    str | None,
+    option("--hostname", panel=_PANEL, metavar="NAME", help="Its host name; the run's id if not."),
+]
+AddHost = Annotated[
+    list[str] | None,
+    option("--add-host", panel=_PANEL, metavar="NAME:ADDRESS", help="A line for its /etc/hosts."),
+]
+NetworkFlag = Annotated[
+    str | None,
+    option(
+        "--network",
+        panel=_PANEL,
+        metavar="host|none",
+        help="The host's network, or none; the host's unless given.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootFlags:
+    """What was given of them."""
+
+    rootfs: str | None
+    volume: list[str] | None
+    mount: list[str] | None
+    tmpfs: list[str] | None
+    shm_size: int | None
+    read_only: bool
+    entrypoint: str | None
+    hostname: str | None
+    add_host: list[str] | None
+    network: str | None
+
+    def build(self) -> "RootSpec | None":
+        """Return what they ask for; None if the program is to run on the host's root.
+
+        Raises:
+            SpecError: one is given without a root file system, or cannot be meant.
+        """
+        if self.rootfs is None:
+            self._refuse_alone()
+            return None
+        from sandbox.environment.root_flags import (
+            parse_add_host,
+            parse_hostname,
+            parse_mount,
+            parse_network,
+            parse_tmpfs,
+            parse_volume,
+        )
+        from sandbox.records.enclosure import RootSpec
+
+        mounts = (
+            *map(parse_volume, self.volume or ()),
+            *map(parse_mount, self.mount or ()),
+            *map(parse_tmpfs, self.tmpfs or ()),
+        )
+        return RootSpec(
+            rootfs=self.rootfs,
+            mounts=mounts,
+            shm_bytes=self.shm_size,
+            read_only=self.read_only,
+            entrypoint=self.entrypoint or None,
+            hostname=None if self.hostname is None else parse_hostname(self.hostname),
+            add_hosts=tuple(map(parse_add_host, self.add_host or ())),
+            network=parse_network(self.network or "host"),
+        )
+
+    def _refuse_alone(self) -> None:
+        for name, value in vars(self).items():
+            if value not in (None, False, []):
+                flag = "--" + name.replace("_", "-")
+                raise SpecError(
+                    f"{flag} has no meaning on the host's own root file system",
+                    hint="it goes with --rootfs DIR",
+                )

@@ -1,0 +1,287 @@
+"""The program as it will run in a root file system of its own: what is mounted, and who it is.
+
+Of the host's environment nothing is passed on, as in a container: a PATH or a HOME of the host
+means nothing inside.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sandbox.environment.accounts import Account, find_account
+from sandbox.environment.host import (
+    RUN_ID_VARIABLE,
+    Prepared,
+    find_thread_hints,
+    prepare_ulimits,
+)
+from sandbox.errors import HostError, SpecError
+from sandbox.kernel.hierarchies import find_hierarchies
+from sandbox.kernel.in_root import read_file_in
+from sandbox.kernel.namespaces import find_ids
+from sandbox.kernel.roots import Roots
+from sandbox.records.enclosure import (
+    CgroupMount,
+    Enclosure,
+    IdMap,
+    Mount,
+    MountKind,
+    Network,
+    RootSpec,
+)
+from sandbox.records.host import Host, Mode
+from sandbox.records.light import dataclass, replace
+from sandbox.records.program import MARKS_VARIABLE, Program, mark_name
+from sandbox.records.result import RunWarning
+from sandbox.spec import RunSpec
+from sandbox.units import UNLIMITED
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LARGEST_FILE_BYTES = 1 << 20
+_HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+FILE_PLACES = {
+    "hosts": "/etc/hosts",
+    "hostname": "/etc/hostname",
+    "resolv.conf": "/etc/resolv.conf",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root:
+    """A root file system and what it says about how it wants to be run."""
+
+    layers: tuple[str, ...]
+    """Bottom first."""
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    workdir: str = "/"
+    user: str = ""
+    userxattr: bool = False
+
+
+def prepare_in_root(spec: RunSpec, root_spec: RootSpec, host: Host, run_id: str) -> Prepared:
+    """Resolve all names and return what can be executed once the root is made.
+
+    Raises:
+        SpecError: what was asked for does not go together.
+        HostError: this host cannot make such a root, or there is none at the path.
+        LaunchError: the root file system knows no such user (126).
+    """
+    roots = Roots()
+    root = _find_root(spec, root_spec)
+    account = _find_account(spec.user or root.user, root.layers)
+    ids = _find_ids(account, roots)
+    hints = find_thread_hints(spec, host, inherits=False)
+    rlimits, reports = prepare_ulimits(spec.limits.ulimits)
+    hostname = root_spec.hostname or run_id
+    enclosure = Enclosure(
+        layers=root.layers,
+        files=tuple((place, name) for name, place in FILE_PLACES.items()),
+        mounts=_in_order(root_spec.mounts),
+        cgroups=tuple(_find_cgroups(host.mode)),
+        ids=ids,
+        hostname=hostname,
+        network=root_spec.network,
+        read_only=root_spec.read_only,
+        userxattr=root.userxattr or ids is not None,
+        shm_bytes=_shm_bytes(spec, root_spec),
+        workdir=_absolute(spec.workdir or root.workdir, "working directory"),
+        has_init=root_spec.has_init,
+    )
+    program = Program(
+        argv=root.command,
+        environment=_environment(spec, root, account, run_id=run_id, hints=hints),
+        directory=enclosure.workdir,
+        user=_user(account, ids),
+        rlimits=rlimits,
+        enclosure=enclosure,
+    )
+    return Prepared(
+        program=program,
+        thread_hints=hints,
+        reports=reports,
+        warnings=tuple(_warnings(ids)),
+        root_files=_files(hostname, root_spec),
+    )
+
+
+def _find_root(spec: RunSpec, root_spec: RootSpec) -> Root:
+    path = Path(root_spec.rootfs or "").absolute()
+    if not path.is_dir():
+        raise HostError(
+            f"there is no root file system at {path}: {'not a' if path.exists() else 'no such'} "
+            "directory",
+            hint="--rootfs takes a directory that has `bin`, `lib`, `usr` and so on",
+        )
+    entrypoint = () if root_spec.entrypoint is None else (root_spec.entrypoint,)
+    return Root(layers=(str(path),), command=(*entrypoint, *spec.command))
+
+
+# Who
+
+
+def _find_account(text: str, layers: tuple[str, ...]) -> Account:
+    contents = (find_file(layers, name) for name in ("/etc/passwd", "/etc/group"))
+    passwd, group = (data.decode("utf-8", "surrogateescape") for data in contents)
+    return find_account(text, passwd, group)
+
+
+def find_file(layers: Iterable[str], path: str) -> bytes:
+    """Return what the topmost layer with that file has in it; nothing if there is none.
+
+    Raises:
+        HostError: a layer cannot be read.
+    """
+    for layer in reversed([*layers]):
+        try:
+            fd = os.open(layer, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                data = read_file_in(fd, path.encode(), _LARGEST_FILE_BYTES)
+            finally:
+                os.close(fd)
+        except OSError as exc:
+            raise HostError(f"cannot read {path} in {layer}: {exc.strerror}") from exc
+        if data is not None or _is_hidden(layer, path):
+            return data or b""
+    return b""
+
+
+def _is_hidden(layer: str, path: str) -> bool:
+    """Return whether a layer says that the file of those below it is gone."""
+    try:
+        found = os.lstat(layer + path)
+    except OSError:
+        return False
+    return stat.S_ISCHR(found.st_mode) and found.st_rdev == 0
+
+
+def _find_ids(account: Account, roots: Roots) -> IdMap | None:
+    """Return the map of a user namespace; root needs none."""
+    uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        return None
+    ids = find_ids(uid, gid, as_user=(account.uid, account.gid), roots=roots)
+    if not ids.holds(account.uid, account.gid):
+        raise HostError(
+            f"user {account.uid}:{account.gid} is beyond the ids that you may use",
+            hint="a larger range in /etc/subuid and /etc/subgid makes room",
+        )
+    return ids
+
+
+def _user(account: Account, ids: IdMap | None) -> tuple[int, int, tuple[int, ...]] | None:
+    if ids is not None and ids.is_single:
+        return None  # there is nobody else to become
+    return account.uid, account.gid, account.groups
+
+
+def _warnings(ids: IdMap | None) -> Iterator[RunWarning]:
+    if ids is not None and ids.is_single:
+        yield RunWarning(
+            code="single_user",
+            text="there is one user only inside: changing owners or users fails",
+            hint="ranges in /etc/subuid and /etc/subgid, and `newuidmap`, give more",
+        )
+
+
+# What it finds
+
+
+def _environment(
+    spec: RunSpec, root: Root, account: Account, *, run_id: str, hints: dict[str, str]
+) -> dict[bytes, bytes]:
+    values = {"PATH": _PATH, "HOME": account.home, **dict(root.environment)}
+    for name in spec.environment_unset:
+        values.pop(name, None)
+    if "TERM" in os.environ and os.isatty(0):
+        values.setdefault("TERM", os.environ["TERM"])
+    ours = {**hints, RUN_ID_VARIABLE: run_id}
+    if (spec.root or RootSpec()).network is Network.HOST:
+        # Abstract names belong to the network namespace.
+        ours[MARKS_VARIABLE] = f"@{mark_name(run_id)}"
+    merged = {**values, **ours, **spec.environment}
+    return {os.fsencode(name): os.fsencode(value) for name, value in merged.items()}
+
+
+def _shm_bytes(spec: RunSpec, root_spec: RootSpec) -> int | None:
+    if root_spec.shm_bytes is not None:
+        return root_spec.shm_bytes
+    limit = spec.limits.memory_bytes
+    return None if limit == UNLIMITED else limit
+
+
+def _in_order(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+    """Return the mounts with what is above before what is below it.
+
+    Raises:
+        SpecError: two are at one place.
+        HostError: there is nothing to bind.
+    """
+    seen: set[str] = set()
+    for mount in mounts:
+        if mount.target in seen:
+            raise SpecError(f"two mounts are at {mount.target}")
+        seen.add(mount.target)
+    found = [_with_source(mount) for mount in mounts]
+    return tuple(sorted(found, key=lambda mount: mount.target.count("/")))
+
+
+def _with_source(mount: Mount) -> Mount:
+    if mount.kind is not MountKind.BIND:
+        return mount
+    source = Path(mount.source or "").absolute()
+    if not source.exists():
+        raise HostError(
+            f"there is nothing to mount at {source}",
+            hint="make it first: a mistyped path would leave a directory behind",
+        )
+    return replace(mount, source=str(source))
+
+
+def _absolute(path: str, what: str) -> str:
+    if not path.startswith("/"):
+        raise SpecError(
+            f"the {what} `{path}` is not absolute", hint="inside there is nothing it could start at"
+        )
+    return path
+
+
+def _find_cgroups(mode: Mode) -> Iterator[CgroupMount]:
+    """Yield the hierarchies that the program may look at: its own group is the top of each."""
+    if mode is not Mode.HYBRID:
+        yield CgroupMount(name="", kind="cgroup2")
+        return
+    hierarchies = find_hierarchies(Roots())
+    seen: dict[Path, list[str]] = {}
+    for name, hierarchy in hierarchies.v1.items():
+        seen.setdefault(hierarchy.mount, []).append(name)
+    for mount, names in seen.items():
+        yield CgroupMount(name=mount.name, kind="cgroup", options=tuple(names))
+    if hierarchies.v2 is not None:
+        yield CgroupMount(name=hierarchies.v2.mount.name, kind="cgroup2")
+
+
+def _files(hostname: str, root_spec: RootSpec) -> dict[str, str]:
+    hosts = _HOSTS
+    if root_spec.network is Network.HOST:
+        hosts = _read_host("/etc/hosts") or _HOSTS
+    if not hosts.endswith("\n"):
+        hosts += "\n"
+    extra = [(hostname, "127.0.1.1"), *root_spec.add_hosts]
+    hosts += "".join(f"{address}\t{name}\n" for name, address in extra)
+    return {
+        "hosts": hosts,
+        "hostname": f"{hostname}\n",
+        "resolv.conf": _read_host("/etc/resolv.conf"),
+    }
+
+
+def _read_host(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+            return file.read(_LARGEST_FILE_BYTES)
+    except OSError:
+        return ""

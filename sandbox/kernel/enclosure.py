@@ -1,0 +1,80 @@
+"""The child's way into a root of its own: namespaces, mounts, the change of root, fewer privileges.
+
+Nothing is imported and no name is looked up once the root has changed: what would be found then is
+the root file system's, and not to be trusted.
+"""
+
+from __future__ import annotations
+
+import os
+
+from sandbox.kernel import capabilities
+from sandbox.kernel import mount_calls as calls
+from sandbox.kernel.in_root import find_place
+from sandbox.kernel.mounts import Say, make_read_only, mount_inside, mount_root
+from sandbox.kernel.namespaces import NEW_CGROUP
+from sandbox.records.enclosure import Enclosure, Network
+
+_USUAL_UMASK = 0o022
+
+
+class Entering:
+    """What a child does between its birth in new namespaces and its exec."""
+
+    def __init__(self, enclosure: Enclosure) -> None:
+        """Prepare what can be known before the fork."""
+        self._enclosure = enclosure
+        self._workdir = os.fsencode(enclosure.workdir)
+
+    def change_root(self, say: Say) -> None:
+        """Mount everything and make it the root; `say` is told each step before it is taken.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        enclosure = self._enclosure
+        umask = os.umask(_USUAL_UMASK)
+        say(b"namespaces")
+        if enclosure.ids is not None:
+            # Root inside, until the program's user is known.
+            uid, gid = enclosure.ids.uids[0][0], enclosure.ids.gids[0][0]
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+        calls.unshare(NEW_CGROUP)
+        calls.make_mounts_private()
+        calls.set_hostname(enclosure.hostname.encode())
+        if enclosure.network is Network.NONE:
+            say(b"network")
+            calls.raise_loopback()
+        root_fd = mount_root(enclosure, say)
+        mount_inside(root_fd, enclosure, say)
+        say(b"working directory " + self._workdir)
+        os.close(find_place(root_fd, self._workdir, directory=True))
+        if enclosure.read_only:
+            say(b"read-only root")
+            make_read_only(root_fd)
+        say(b"change of root")
+        os.fchdir(root_fd)
+        os.close(root_fd)
+        calls.pivot_to_here()
+        os.chdir("/")
+        os.umask(umask)
+
+    def bound_capabilities(self) -> None:
+        """Limit what any program inside can ever hold; while there is the privilege to do so."""
+        capabilities.bound()
+
+    def settle(self) -> None:
+        """Give up what the program shall not have, and go where it starts; as its user.
+
+        Raises:
+            OSError: the user may not enter the working directory.
+        """
+        capabilities.reduce()
+        capabilities.forbid_new_privileges()
+        # Not by chdir: /proc has links that lead out, by descriptors that are still open.
+        top = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = calls.open_in(top, self._workdir, os.O_PATH | os.O_DIRECTORY)
+        os.fchdir(fd)
+        os.close(fd)
+        os.close(top)

@@ -1,0 +1,91 @@
+"""Removing what a run has written in its root: by ids that are the user's, or lent to them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox.kernel import libc, lifeline
+from sandbox.records.enclosure import IdMap
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_USER = 0x1000_0000
+
+
+def remove_scratch(path: Path, ids: IdMap | None) -> bool:
+    """Remove a directory with all that is in it; return whether it is gone.
+
+    Args:
+        path: The directory; that it is not there is fine.
+        ids: The ids that files in it may have, if they are not ours alone.
+    """
+    _remove(path)
+    if path.exists() and ids is not None and not ids.is_single:
+        _remove_as_lent(path, ids)
+    return not path.exists()
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        parent = os.open(path.parent, _OPEN)
+        try:
+            _remove_entry(parent, path.name)
+        finally:
+            os.close(parent)
+
+
+def _remove_entry(parent_fd: int, name: str) -> None:
+    found = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    if not stat.S_ISDIR(found.st_mode):
+        os.unlink(name, dir_fd=parent_fd)
+        return
+    with suppress(OSError):
+        if found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(name, stat.S_IRWXU, dir_fd=parent_fd)
+        fd = os.open(name, _OPEN, dir_fd=parent_fd)
+        try:
+            for entry in os.listdir(fd):  # noqa: PTH208 - a Path has no descriptor
+                with suppress(OSError):
+                    _remove_entry(fd, entry)
+        finally:
+            os.close(fd)
+    os.rmdir(name, dir_fd=parent_fd)
+
+
+def _remove_as_lent(path: Path, ids: IdMap) -> None:
+    """Remove as root of a user namespace with the same ids."""
+    from sandbox.errors import SandboxError
+    from sandbox.kernel.namespaces import write_maps
+
+    go_read, go_write = lifeline.open_pipe()
+    try:
+        with suppress(OSError, SandboxError):
+            pid, pidfd = libc.clone_into(None, _NEW_USER)
+            if pid == 0:
+                _be_remover(go_read, go_write, path)
+            try:
+                write_maps(pid, ids)
+                os.write(go_write, b"g")
+            finally:
+                os.close(go_write)
+                go_write = -1
+                os.close(pidfd)
+                os.waitpid(pid, 0)
+    finally:
+        os.close(go_read)
+        if go_write >= 0:
+            os.close(go_write)
+
+
+def _be_remover(go_fd: int, other_end: int, path: Path) -> None:
+    try:
+        lifeline.drop_all()
+        os.close(other_end)  # else its end would never be seen
+        if os.read(go_fd, 1) == b"g":
+            os.setresgid(0, 0, 0)
+            os.setresuid(0, 0, 0)
+            _remove(path)
+    finally:
+        os._exit(0)

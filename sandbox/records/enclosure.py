@@ -1,0 +1,122 @@
+"""A root file system of a program's own, with all names resolved: what the child has to mount."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sandbox.records.light import dataclass
+
+
+class Network(StrEnum):
+    """Which network a program finds."""
+
+    HOST = "host"
+    NONE = "none"
+
+
+class MountKind(StrEnum):
+    """What is put at a place of the root file system."""
+
+    BIND = "bind"
+    """A directory or file of the host, with all that is mounted below it."""
+    TMPFS = "tmpfs"
+    VOLUME = "volume"
+    """The place itself, writable even if the rest is not; it goes with the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """One mount that the user asked for."""
+
+    kind: MountKind
+    target: str
+    """Absolute, and resolved inside the root file system."""
+    source: str | None = None
+    """For a bind: an absolute path of the host."""
+    read_only: bool = False
+    size_bytes: int | None = None
+    """For a tmpfs; None leaves it to the memory limit."""
+    mode: int = 0o1777
+    """For a tmpfs."""
+    executable: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class CgroupMount:
+    """A hierarchy to show below /sys/fs/cgroup."""
+
+    name: str
+    """The directory there; empty for the place itself."""
+    kind: str
+    """`cgroup2` or `cgroup`."""
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdMap:
+    """Which ids of a user namespace stand for which of the host's."""
+
+    uids: tuple[tuple[int, int, int], ...]
+    """`(inside, outside, count)`."""
+    gids: tuple[tuple[int, int, int], ...]
+
+    @property
+    def is_single(self) -> bool:
+        """Return whether there is one user only: then no helper is needed to write the map."""
+        return sum(count for _, _, count in self.uids) == 1
+
+    def holds(self, uid: int, gid: int) -> bool:
+        """Return whether both ids exist inside."""
+        return _holds(self.uids, uid) and _holds(self.gids, gid)
+
+
+def _holds(ranges: tuple[tuple[int, int, int], ...], number: int) -> bool:
+    return any(inside <= number < inside + count for inside, _, count in ranges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Enclosure:
+    """Namespaces and mounts of one run."""
+
+    layers: tuple[str, ...]
+    """Directories to stack, bottom first; never written to."""
+    scratch: str = ""
+    """A directory of the run's own for what is written; known once the run directory is."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Places of the root file system and the file names in `scratch` that are put there."""
+    mounts: tuple[Mount, ...] = ()
+    """In the order in which they are made: what is above comes first."""
+    cgroups: tuple[CgroupMount, ...] = ()
+    ids: IdMap | None = None
+    """None: no user namespace, ids are the host's."""
+    hostname: str
+    network: Network = Network.HOST
+    read_only: bool = False
+    userxattr: bool = False
+    """Whether the marks of the layers are in `user.` attributes."""
+    shm_bytes: int | None = None
+    """Size of /dev/shm; None leaves it to the kernel."""
+    workdir: str = "/"
+    """Resolved inside, and made if it is not there."""
+    has_init: bool = False
+    """Whether a process of ours is PID 1, which reaps and passes signals on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootSpec:
+    """What a user can ask of a run in a root file system of its own."""
+
+    rootfs: str | None = None
+    """A directory that holds one; nothing is written to it."""
+    mounts: tuple[Mount, ...] = ()
+    read_only: bool = False
+    entrypoint: str | None = None
+    """What is executed, with the command as its arguments."""
+    hostname: str | None = None
+    """None takes the run's id."""
+    add_hosts: tuple[tuple[str, str], ...] = ()
+    """Names and addresses for /etc/hosts."""
+    network: Network = Network.HOST
+    shm_bytes: int | None = None
+    """Size of /dev/shm; None takes the memory limit."""
+    has_init: bool = False

@@ -1,0 +1,386 @@
+"""A run in a root file system of its own, as root and as a plain user: one made of busybox."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+APPLETS = ("sh", "cat", "df", "grep", "hostname", "id", "ls", "mkdir", "mknod", "ps", "rm", "sleep")
+APPLETS = (*APPLETS, "stat", "touch", "true", "dd", "kill", "ip", "readlink", "chown")
+FOURTEEN = "00000000a80425fb"
+
+pytestmark = pytest.mark.both
+
+
+def make_rootfs(directory: Path) -> Path:
+    """Fill a directory with a busybox and what it needs."""
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        pytest.skip("busybox-static is not installed")
+    for name in ("bin", "etc", "tmp", "root"):
+        (directory / name).mkdir(parents=True)
+    shutil.copy(busybox, directory / "bin/busybox")
+    for name in APPLETS:
+        (directory / "bin" / name).symlink_to("busybox")
+    (directory / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/tmp:\n")
+    (directory / "etc/group").write_text("root:x:0:\nvideo:x:44:alice\n")
+    for path in (directory, *directory.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755)
+    return directory
+
+
+@pytest.fixture
+def rootfs(tmp_path: Path) -> Path:
+    """One that belongs to root; a plain user's is below `plain_home`."""
+    if os.geteuid() != 0:
+        pytest.skip("namespaces without a user namespace need root")
+    return make_rootfs(tmp_path / "rootfs")
+
+
+Inside = Callable[..., Any]
+
+
+@pytest.fixture
+def inside(cli: Callable[..., Any], rootfs: Path) -> Inside:
+    """`inside("id", flags=["-u", "alice"])` runs a command in the root file system."""
+
+    def run(*command: str, flags: tuple[str | Path, ...] = (), **options: Any) -> Any:
+        return cli("run", "-q", "--rootfs", rootfs, *flags, "--", *command, **options)
+
+    return run
+
+
+@pytest.fixture
+def plain_inside(plain_user: Callable[..., Any], plain_home: Path) -> Inside:
+    """The same as a plain user, whose root file system is its own."""
+    rootfs = make_rootfs(plain_home / "rootfs")
+    for path in (rootfs, *rootfs.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+
+    def run(*command: str, flags: tuple[str | Path, ...] = (), **options: Any) -> Any:
+        words = ["-m", "sandbox", "run", "-q", "--rootfs", rootfs, *flags, "--", *command]
+        done = plain_user("python", *words, **options)
+        if "user namespaces may be closed" in done.stderr:
+            pytest.skip("a plain user may make no user namespace here")
+        return done
+
+    return run
+
+
+def test_the_program_is_alone_in_its_root(inside: Inside, rootfs: Path) -> None:
+    done = inside("sh", "-c", "ls /; ps | grep -c -v PID; hostname; echo $HOME; touch /new")
+
+    assert done.status == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert {"bin", "dev", "proc", "sys"} <= set(lines)
+    assert "home" not in lines
+    assert lines[-1] == "/root"
+    assert int(lines[-3]) <= 4  # itself, and what it runs at this moment
+    assert sorted(path.name for path in rootfs.iterdir()) == ["bin", "etc", "root", "tmp"]
+
+
+def test_nothing_is_left_of_what_it_has_written(
+    inside: Inside, sandbox_home: Path, rootfs: Path
+) -> None:
+    done = inside("sh", "-c", "mkdir -p /a/b && echo x >/a/b/c && rm -r /tmp && cat /a/b/c")
+
+    assert (done.status, done.stdout) == (0, "x\n"), done.stderr
+    (run,) = (sandbox_home / "runs").iterdir()
+    assert not (run / "root").exists()
+    assert (rootfs / "tmp").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("sh", "-c", "exit 7"), 7),
+        (("nosuch",), 127),
+        (("/etc/passwd",), 126),
+        (("sh", "-c", "kill -9 -1; exit 5"), 5),
+        (("sh", "-c", "sh -c 'kill -9 $$'; exit $?"), 137),
+    ],
+)
+def test_the_exit_status_is_the_programs(
+    inside: Inside, command: tuple[str, ...], status: int
+) -> None:
+    done = inside(*command)
+
+    assert done.status == status, done
+
+
+def test_root_inside_has_dockers_capabilities_and_no_more(inside: Inside) -> None:
+    done = inside("grep", "-E", "Cap(Prm|Eff|Bnd)|NoNewPrivs", "/proc/self/status")
+
+    values = dict(line.split(":\t") for line in done.stdout.splitlines())
+    assert values == {"NoNewPrivs": "1", **dict.fromkeys(("CapPrm", "CapEff", "CapBnd"), FOURTEEN)}
+
+
+def test_the_users_of_the_root_file_system_count(inside: Inside) -> None:
+    done = inside("sh", "-c", "id; grep CapEff /proc/self/status", flags=("-u", "alice"))
+
+    assert "uid=1000(alice) gid=1000 groups=44(video)" in done.stdout
+    assert "CapEff:\t0000000000000000" in done.stdout
+    assert inside("id", flags=("-u", "nosuch")).status == 126
+
+
+def test_a_device_that_is_made_inside_cannot_be_opened(inside: Inside) -> None:
+    for place in ("/x", "/dev/x", "/tmp/x", "/dev/shm/x"):
+        done = inside("sh", "-c", f"mknod {place} c 1 3 && cat {place}")
+
+        assert done.status != 0
+        assert "Permission denied" in done.stderr, place
+
+
+def test_what_tells_of_the_host_is_hidden_or_read_only(inside: Inside) -> None:
+    script = (
+        "cat /proc/timer_list /proc/keys; ls /sys/firmware; echo x >/proc/sys/kernel/domainname"
+    )
+
+    done = inside("sh", "-c", script)
+
+    assert done.status != 0
+    assert done.stdout == ""
+    assert "Read-only file system" in done.stderr
+
+
+def test_limits_hold_and_are_measured(
+    inside: Inside, tmp_path: Path, load: Callable[..., list[str]]
+) -> None:
+    result = tmp_path / "result.json"
+    script = "dd if=/dev/zero of=/dev/shm/x bs=1M count=64"
+
+    done = inside("sh", "-c", script, flags=("-m", "32m", "-o", result))
+
+    assert done.status != 0
+    record = json.loads(result.read_text())
+    assert record["totals"]["memory_peak_bytes"] > 16 << 20
+    assert record["spec"]["root"]["network"] == "host"
+
+
+def test_a_time_out_ends_everything_inside(inside: Inside) -> None:
+    started = time.monotonic()
+
+    done = inside("sh", "-c", "sleep 60 & sleep 60", flags=("--timeout", "200ms"))
+
+    assert done.status == 124
+    assert time.monotonic() - started < 20
+
+
+def test_mounts_are_where_they_were_asked_for(inside: Inside, tmp_path: Path) -> None:
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    (shown / "file").write_text("from the host\n")
+    script = (
+        "cat /a/file /b/c/file; echo new >/a/new; touch /b/c/no || echo ro;"
+        " df /t | grep -c ' 1024 '; touch /no || echo root; touch /v/yes && echo v"
+    )
+
+    done = inside(
+        "sh",
+        "-c",
+        script,
+        flags=(
+            *("-v", f"{shown}:/a", "--mount", f"type=bind,source={shown},target=/b/c,readonly"),
+            *("--tmpfs", "/t:size=1m", "--read-only", "-v", "/v"),
+        ),
+    )
+
+    said = done.stdout.splitlines()
+    assert said == ["from the host", "from the host", "ro", "1", "root", "v"], done.stderr
+    assert (shown / "new").read_text() == "new\n"
+
+
+def test_names_hosts_and_networks_are_as_asked_for(inside: Inside) -> None:
+    done = inside(
+        "sh",
+        "-c",
+        "hostname; cat /etc/hostname; grep db /etc/hosts; ip link | grep -c '^[0-9]'; pwd",
+        flags=(
+            *("--hostname", "box", "--add-host", "db:10.1.2.3", "--network", "none"),
+            *("-w", "/made/for/it"),
+        ),
+    )
+
+    assert done.stdout.splitlines() == ["box", "box", "10.1.2.3\tdb", "1", "/made/for/it"]
+
+
+def test_the_entrypoint_takes_the_command_as_its_arguments(inside: Inside) -> None:
+    assert inside("/etc/group", flags=("--entrypoint", "cat")).stdout.startswith("root:x:0:")
+
+
+def test_the_environment_is_not_the_hosts(inside: Inside) -> None:
+    done = inside("sh", "-c", "echo $SECRET-$GIVEN-$PATH", flags=("-e", "GIVEN=1"))
+
+    assert done.stdout.startswith("-1-/usr/local/sbin:")
+
+
+def test_flags_of_a_root_file_system_need_one(cli: Callable[..., Any]) -> None:
+    done = cli("run", "-v", "/a:/b", "--", "true")
+
+    assert done.status == 125
+    assert "--volume has no meaning on the host's own root file system" in done.stderr
+    assert "hint: it goes with --rootfs" in done.stderr
+
+
+def test_what_cannot_be_mounted_is_one_error(inside: Inside, tmp_path: Path) -> None:
+    done = inside("true", flags=("-v", f"{tmp_path}/nosuch:/x"))
+
+    assert done.status == 125
+    assert "there is nothing to mount at" in done.stderr
+
+
+# --- one that is not to be trusted ----------------------------------------------------------------
+
+TARGETS = (
+    "proc",
+    "sys",
+    "dev",
+    "etc",
+    "etc/hosts",
+    "etc/resolv.conf",
+    "etc/hostname",
+    "mnt",
+    "mnt/inner",
+    "job",
+    "etc/passwd",
+)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["absolute", "relative", "root"])
+def test_a_link_in_the_place_of_a_mount_leads_nowhere_outside(
+    inside: Inside, rootfs: Path, tmp_path: Path, target: str, kind: str
+) -> None:
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    (canary / "file").write_text("untouched")
+    place = rootfs / target
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(
+        {
+            "absolute": str(canary / "new"),
+            "relative": "../" * 12 + str(canary / "new").lstrip("/"),
+            "root": f"/proc/1/root{canary}/new",
+        }[kind]
+    )
+    before = sorted((path, path.lstat().st_mtime_ns) for path in canary.rglob("*"))
+
+    done = inside(
+        "true",
+        flags=("-v", f"{rootfs}/bin:/mnt/inner", "--tmpfs", "/mnt/t", "-w", "/job/it"),
+    )
+
+    assert done.status in {0, 125}, done.stderr
+    assert "Traceback" not in done.stderr
+    after = sorted((path, path.lstat().st_mtime_ns) for path in canary.rglob("*"))
+    assert after == before
+    assert (canary / "file").read_text() == "untouched"
+
+
+def test_no_descriptor_of_the_host_gets_inside(
+    rootfs: Path, sandbox_home: Path, tmp_path: Path
+) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    os.set_inheritable(fd, True)  # noqa: FBT003 - the standard library's way
+    words = [sys.executable, "-m", "sandbox", "run", "-q", "--rootfs", str(rootfs)]
+    try:
+        seen = [
+            subprocess.run(
+                [*words, *flags, "--", *command],
+                close_fds=False,
+                capture_output=True,
+                text=True,
+                timeout=20,
+                check=False,
+            )
+            for flags, command in (
+                ([], ["readlink", f"/proc/self/fd/{fd}"]),
+                (["-w", f"/proc/self/fd/{fd}"], ["ls"]),
+            )
+        ]
+    finally:
+        os.close(fd)
+
+    assert seen[0].returncode == 1
+    assert seen[1].returncode == 125
+    assert [done.stdout for done in seen] == ["", ""]
+
+
+# --- as a plain user ------------------------------------------------------------------------------
+
+
+def test_a_plain_user_is_root_inside_and_nobody_outside(
+    plain_inside: Inside, plain_home: Path
+) -> None:
+    shown = plain_home / "shown"
+    shown.mkdir()
+    os.chown(shown, 65534, 65534)
+
+    done = plain_inside(
+        "sh",
+        "-c",
+        "id -u; touch /x /shown/x && rm -r /tmp && mkdir /tmp && echo done",
+        flags=("-v", f"{shown}:/shown"),
+    )
+
+    assert done.stdout.splitlines() == ["0", "done"], done.stderr
+    assert (shown / "x").stat().st_uid == 65534
+    (run,) = (plain_home / "sandbox-home/runs").iterdir()
+    assert not (run / "root").exists()
+
+
+def test_a_plain_user_may_be_any_one_user_inside(plain_inside: Inside) -> None:
+    done = plain_inside("id", "-u", flags=("-u", "alice"))
+
+    assert done.stdout == "1000\n", done.stderr
+
+
+def test_a_plain_user_has_no_network_if_none_is_asked_for(plain_inside: Inside) -> None:
+    done = plain_inside("sh", "-c", "ip link | grep -c '^[0-9]'", flags=("--network", "none"))
+
+    assert done.stdout == "1\n", done.stderr
+
+
+# --- when the supervisor is killed ----------------------------------------------------------------
+
+
+def test_the_killed_supervisors_run_leaves_nothing(
+    rootfs: Path, sandbox_home: Path, tmp_path: Path
+) -> None:
+    started = tmp_path / "shared"
+    started.mkdir()
+    script = "mkdir /deep && touch /deep/x && touch /shared/started; sleep 60"
+    supervisor = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "sandbox"),
+            *("run", "-q", "--rootfs", rootfs, "-v", f"{started}:/shared", "--"),
+            *("sh", "-c", script),
+        ],
+        env={**os.environ, "SANDBOX_HOME": str(sandbox_home)},
+    )
+    deadline = time.monotonic() + 20
+    while not (started / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (started / "started").exists()
+    (run,) = (sandbox_home / "runs").iterdir()
+    assert (run / "root").exists()
+
+    supervisor.kill()
+    supervisor.wait(10)
+
+    while (run / "root").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not (run / "root").exists()
