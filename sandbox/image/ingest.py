@@ -14,9 +14,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, cast
 
 from sandbox.errors import ImageError
+from sandbox.image.cancel import Flag
 from sandbox.image.config import ImageConfig, load_object
 from sandbox.image.layer import unpack_layer
 from sandbox.image.mend import Layer, mend
@@ -29,14 +30,11 @@ from sandbox.records.light import dataclass
 COLLECT = "collect"
 """The lock that is held, shared, while something is added."""
 
+PARTIAL = "partial-"
+"""What the names of downloads begin with, which can be gone on with after an interruption."""
+
+_PIECE = 1 << 20
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-class OpenBlob(Protocol):
-    """Something that can be called to read a blob from its start; called only if it is needed."""
-
-    def __call__(self) -> BinaryIO:
-        """Return the blob's file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +63,8 @@ class Ingest:
         """Use `adding` to get one."""
         self.store = store
         self.bounds = bounds
+        self.flag = Flag()
+        """Set by whoever wants all threads to stop."""
         self._work = store.root / "work"
 
     def new_path(self, purpose: str) -> Path:
@@ -101,7 +101,8 @@ class Ingest:
         length = 0
         try:
             with path.open("xb", buffering=0) as target:
-                while data := file.read(1 << 20):
+                while data := file.read(_PIECE):
+                    self.flag.check()
                     found.update(data)
                     length += len(data)
                     target.write(data)
@@ -162,7 +163,8 @@ class Ingest:
         work.mkdir(mode=0o700)
         try:
             with blob.open("rb") as file:
-                unpacked, found = unpack_layer(file, work / TREE, diff_id, self.bounds)
+                checked = cast("BinaryIO", _Checked(file, self.flag))
+                unpacked, found = unpack_layer(checked, work / TREE, diff_id, self.bounds)
             meta = LayerMeta(
                 diff_id=found,
                 digest=digest,
@@ -253,6 +255,18 @@ class Ingest:
             if work.exists():
                 remove_tree(work)
         return name
+
+
+class _Checked:
+    """A file that can be read until somebody wants to stop."""
+
+    def __init__(self, file: BinaryIO, flag: Flag) -> None:
+        self._file = file
+        self._flag = flag
+
+    def read(self, size: int) -> bytes:
+        self._flag.check()
+        return self._file.read(size)
 
 
 @contextmanager

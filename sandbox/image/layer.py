@@ -22,6 +22,7 @@ from sandbox.image.tar import TarReader
 from sandbox.image.unpack import Bounds, Unpacked, Unpacker
 
 _WAITING = 16  # pieces on their way between two threads
+_PAUSE_SEC = 0.0005
 _SPARED_BYTES = 1 << 30  # from here on the ratio counts: little data may well be all zeros
 
 _Item = bytes | BaseException | None
@@ -80,9 +81,11 @@ class _Pump:
     def close(self) -> None:
         """Stop both threads, wherever they are."""
         self._stopped = True
-        while any(thread.is_alive() for thread in self._threads):
-            with suppress(queue.Empty):
-                self._for_caller.get(timeout=0.01)
+        for thread in self._threads:
+            while thread.is_alive():
+                with suppress(queue.Empty):
+                    self._for_caller.get_nowait()  # it may wait for room
+                thread.join(_PAUSE_SEC)
 
     def digest(self) -> str:
         """Return the digest of all that went through."""
