@@ -75,6 +75,14 @@ def cpus_in_force(row: StatsRow) -> float | None:
     return min(bounds, default=None)
 
 
+def whose_network(row: StatsRow) -> str | None:
+    """Return `own`, `host` for one that is shared with the host, or None where it is unknown."""
+    if row.now is None or row.now.network is None:
+        return None
+    # Without an interface it is the host's only if whoever has looked says so.
+    return "host" if not row.now.network and "network" in row.unavailable else "own"
+
+
 def growth(before: int | None, after: int | None) -> int | None:
     """Return how much a counter grew, or None if that cannot be told."""
     if before is None or after is None or after < before:

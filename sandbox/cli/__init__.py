@@ -18,6 +18,7 @@ from sandbox.errors import EXIT_SANDBOX, SandboxError
 COMMANDS = {
     "run": "sandbox.cli.run",
     "ps": "sandbox.cli.ps",
+    "stats": "sandbox.cli.stats",
     "kill": "sandbox.cli.kill",
     "stop": "sandbox.cli.stop",
     "pause": "sandbox.cli.pause",

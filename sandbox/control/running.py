@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,7 +74,11 @@ class RunningSandbox:
 
 
 def running_sandboxes(
-    home: Path | None = None, roots: Roots | None = None, *, others: bool = True
+    home: Path | None = None,
+    roots: Roots | None = None,
+    *,
+    others: bool = True,
+    known: Collection[str] = (),
 ) -> list[RunningSandbox]:
     """Return the live sandboxes, the newest first.
 
@@ -82,15 +86,16 @@ def running_sandboxes(
         home: Where this user's runs are; found as the command line does unless given.
         roots: The kernel's file systems.
         others: Add runs that are recorded elsewhere: to root every user's, else one's own.
+        known: Ids to leave out: who asks again and again need not look at each every time.
 
     Raises:
         StoreError: the run directories cannot be listed.
         KernelError: the mounts cannot be understood.
     """
     place, kernel = home or find_home(), roots or Roots()
-    found = {own.id: own for own in _recorded(place, kernel)}
+    found = {own.id: own for own in _recorded(place, kernel, known)}
     if others:
-        for foreign in _others(kernel):
+        for foreign in _others(kernel, known):
             # A lost run of ours may have groups yet; only a lock tells that one is live.
             if not (place / "runs" / foreign.id).is_dir():
                 found.setdefault(foreign.id, foreign)
@@ -122,8 +127,10 @@ def find_running(asked: str, sandboxes: Sequence[RunningSandbox]) -> RunningSand
     )
 
 
-def _recorded(home: Path, roots: Roots) -> Iterator[RunningSandbox]:
+def _recorded(home: Path, roots: Roots, known: Collection[str]) -> Iterator[RunningSandbox]:
     for run_id in list_ids(home):
+        if run_id in known:
+            continue
         directory = home / "runs" / run_id
         with suppress(StoreError, FileNotFoundError):  # removed or ended meanwhile
             # The lock comes first: of a large store only what is live is read.
@@ -176,9 +183,11 @@ def _mode(groups: GroupPaths) -> Mode:
     return Mode.NONE if groups.v2 is None else Mode.UNIFIED
 
 
-def _others(roots: Roots) -> Iterator[RunningSandbox]:
+def _others(roots: Roots, known: Collection[str]) -> Iterator[RunningSandbox]:
     me = os.geteuid()
     for run_id, group in find_run_groups(roots):
+        if run_id in known:
+            continue
         try:
             uid = group.stat().st_uid
         except OSError:

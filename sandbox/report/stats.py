@@ -23,7 +23,7 @@ from sandbox.analysis.docker import (
     memory_limit,
     short_id,
 )
-from sandbox.analysis.live import LiveUsage, growth, live_usage
+from sandbox.analysis.live import LiveUsage, growth, live_usage, whose_network
 from sandbox.records.stats import State, StatsReading, StatsRow
 from sandbox.report.gotemplate.values import Record
 from sandbox.report.style import printable
@@ -34,9 +34,9 @@ DOCKER_TABLE = (
     r"\t{{.NetIO}}\t{{.BlockIO}}\t{{.PIDs}}"
 )
 WIDE_TABLE = (
-    r"{{.ID}}\t{{.Name}}\t{{.CPUPerc}}\t{{.CPULimitPerc}}\t{{.Throttled}}\t{{.MemUsage}}"
+    r"{{.ID}}\t{{.Name}}\t{{.CPUPerc}}\t{{.CPUWallPerc}}\t{{.CPULimitPerc}}\t{{.Throttled}}\t{{.MemUsage}}"
     r"\t{{.MemPerc}}\t{{.MemPeak}}\t{{.Swap}}\t{{.CPUPressure}}\t{{.MemPressure}}"
-    r"\t{{.IOPressure}}\t{{.NetIO}}\t{{.BlockIO}}\t{{.BlockRate}}\t{{.IOPS}}\t{{.Processes}}"
+    r"\t{{.IOPressure}}\t{{.Network}}\t{{.NetIO}}\t{{.BlockIO}}\t{{.BlockRate}}\t{{.IOPS}}\t{{.Processes}}"
     r"\t{{.PIDs}}"
 )
 HEADINGS = {
@@ -59,6 +59,7 @@ WIDE_HEADINGS = {
     "IOPressure": "I/O STALL",
     "MemPeak": "MEM PEAK",
     "MemPressure": "MEM STALL",
+    "Network": "NETWORK",
     "Processes": "PROCESSES",
     "State": "STATE",
     "Swap": "SWAP",
@@ -264,6 +265,11 @@ def _swap(_: StatsRow, now: StatsReading) -> str:
     return _size(now.swap_bytes)
 
 
+@_reading(UNAVAILABLE, UNAVAILABLE)
+def _whose_network(row: StatsRow, _: StatsReading) -> str:
+    return whose_network(row) or UNAVAILABLE
+
+
 @_reading(UNAVAILABLE, "0")
 def _processes(_: StatsRow, now: StatsReading) -> str:
     return _count(now.processes)
@@ -298,6 +304,7 @@ _GETTERS: Mapping[str, _Getter] = {
     "MemUsage": _memory,
     "Name": _name,
     "NetIO": _network,
+    "Network": _whose_network,
     "PIDs": _pids,
     "Processes": _processes,
     "State": _state,

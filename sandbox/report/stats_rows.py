@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 
+from sandbox.analysis.live import whose_network
 from sandbox.records.result import DeviceIo, Pressure
 from sandbox.records.stats import NetworkIo, StatsReading, StatsRow
 
@@ -100,7 +101,7 @@ _LIMITS = (
     "cpus_allowed",
     "host_memory_bytes",
 )
-COLUMNS = ("time_ns", "utc_ns", "id", "name", "state", *_READING, *_LIMITS)
+COLUMNS = ("time_ns", "utc_ns", "id", "name", "state", *_READING, *_LIMITS, "network")
 """The columns of every row, in order; new ones are only ever added at the end."""
 
 
@@ -118,6 +119,7 @@ def cells(row: StatsRow) -> dict[str, _Cell]:
         values[name] = None if now is None else column(now)
     for name in _LIMITS:
         values[name] = getattr(row, name)
+    values["network"] = whose_network(row)
     return values
 
 
