@@ -27,6 +27,7 @@ COMMANDS = {
     "wait": "sandbox.cli.wait",
     "inspect": "sandbox.cli.inspect",
     "runs": "sandbox.cli.runs",
+    "budget": "sandbox.cli.budget",
     "venv": "sandbox.cli.venv",
     "clean": "sandbox.cli.clean",
     "mark": "sandbox.cli.mark",

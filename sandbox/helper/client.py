@@ -168,7 +168,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         thread_hints=thread_hints,
         interval_ns=DEFAULT_INTERVAL_NS if interval is None else _duration_ns(interval),
     )
-    result = _run_in_helper(spec, (stdin, stdout, stderr))
+    result = run_spec(spec, (stdin, stdout, stderr))
     if check and (result.outcome is not Outcome.EXITED or result.exit_code != 0):
         raise SandboxError(
             f"{spec.command[0]}: {result.reason}", hint=f"`sandbox runs show {result.run_id}`"
@@ -214,7 +214,14 @@ def _capture_of(capture: bool | str) -> Capture:  # noqa: FBT001 - the public ar
     return Capture.FILE if capture else Capture.NONE
 
 
-def _run_in_helper(spec: RunSpec, streams: tuple[Stream, Stream, Stream]) -> RunResult:
+def run_spec(
+    spec: RunSpec, streams: tuple[Stream, Stream, Stream] = (None, None, None)
+) -> RunResult:
+    """Run what `spec` says, as `run` does; `streams` are the program's stdin, stdout and stderr.
+
+    Raises:
+        SandboxError: nothing was started, and nothing is left behind.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
