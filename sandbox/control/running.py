@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,13 +17,10 @@ from sandbox.errors import StoreError
 from sandbox.kernel import v2
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.run_groups import (
+    Finder,
     GroupPaths,
-    find_locker,
-    find_run_groups,
-    find_v1_groups,
     first_start_ns,
     is_stopped,
-    sort_groups,
 )
 from sandbox.records.host import Mode
 from sandbox.records.light import dataclass, field
@@ -93,13 +90,22 @@ def running_sandboxes(
         KernelError: the mounts cannot be understood.
     """
     place, kernel = home or find_home(), roots or Roots()
-    found = {own.id: own for own in _recorded(place, kernel, known)}
+    finder = Finder(kernel)
+    found = [
+        one
+        for run_id in list_ids(place)
+        if run_id not in known
+        if (one := _recorded(place / "runs" / run_id, finder, kernel)) is not None
+    ]
     if others:
-        for foreign in _others(kernel, known):
-            # A lost run of ours may have groups yet; only a lock tells that one is live.
-            if not (place / "runs" / foreign.id).is_dir():
-                found.setdefault(foreign.id, foreign)
-    return sorted(found.values(), key=lambda one: one.created_utc_ns, reverse=True)
+        # A lost run of ours may have groups yet; only a lock tells that one is live.
+        found += (
+            one
+            for run_id, group in finder.find_runs()
+            if run_id not in known and not (place / "runs" / run_id).is_dir()
+            if (one := _other(run_id, group, finder, kernel)) is not None
+        )
+    return sorted(found, key=lambda one: one.created_utc_ns, reverse=True)
 
 
 def find_running(asked: str, sandboxes: Sequence[RunningSandbox]) -> RunningSandbox:
@@ -127,26 +133,21 @@ def find_running(asked: str, sandboxes: Sequence[RunningSandbox]) -> RunningSand
     )
 
 
-def _recorded(home: Path, roots: Roots, known: Collection[str]) -> Iterator[RunningSandbox]:
-    for run_id in list_ids(home):
-        if run_id in known:
-            continue
-        directory = home / "runs" / run_id
-        with suppress(StoreError, FileNotFoundError):  # removed or ended meanwhile
-            # The lock comes first: of a large store only what is live is read.
-            if is_locked(directory):
-                one = _look(directory, roots)
-                if one is not None:
-                    yield one
+def _recorded(directory: Path, finder: Finder, roots: Roots) -> RunningSandbox | None:
+    with suppress(StoreError, FileNotFoundError):  # removed or ended meanwhile
+        # The lock comes first: of a large store only what is live is read.
+        if is_locked(directory):
+            return _look(directory, finder, roots)
+    return None
 
 
-def _look(directory: Path, roots: Roots) -> RunningSandbox | None:
+def _look(directory: Path, finder: Finder, roots: Roots) -> RunningSandbox | None:
     lock = (directory / LOCK).stat()
     result = _read(directory)
     if result is not None and result.outcome is not Outcome.RUNNING:
         return None  # its supervisor is about to leave
-    groups = sort_groups(directory.name, read_groups(directory), roots)
-    supervisor_pid = find_locker(lock, roots)
+    groups = finder.sort(directory.name, read_groups(directory))
+    supervisor_pid = finder.find_locker(lock)
     if result is None:
         state = State.CREATED
     elif is_stopped(groups, supervisor_pid, roots):
@@ -183,29 +184,25 @@ def _mode(groups: GroupPaths) -> Mode:
     return Mode.NONE if groups.v2 is None else Mode.UNIFIED
 
 
-def _others(roots: Roots, known: Collection[str]) -> Iterator[RunningSandbox]:
-    me = os.geteuid()
-    for run_id, group in find_run_groups(roots):
-        if run_id in known:
-            continue
-        try:
-            uid = group.stat().st_uid
-        except OSError:
-            continue  # it has ended
-        if me not in {0, uid} or not v2.is_populated(group):
-            continue
-        pids = v2.list_pids(group)
-        groups = GroupPaths(v2=group, v1=find_v1_groups(run_id, pids, roots))
-        yield RunningSandbox(
-            id=run_id,
-            name="",
-            state=State.PAUSED if is_stopped(groups, None, roots) else State.RUNNING,
-            owner=name_user(uid),
-            mode=_mode(groups),
-            v2=groups.v2,
-            v1=groups.v1,
-            created_utc_ns=_boot_utc_ns() + (first_start_ns(pids, roots) or 0),
-        )
+def _other(run_id: str, group: Path, finder: Finder, roots: Roots) -> RunningSandbox | None:
+    try:
+        uid = group.stat().st_uid
+    except OSError:
+        return None  # it has ended
+    if os.geteuid() not in {0, uid} or not v2.is_populated(group):
+        return None
+    pids = v2.list_pids(group)
+    groups = GroupPaths(v2=group, v1=finder.find_v1(run_id, pids))
+    return RunningSandbox(
+        id=run_id,
+        name="",
+        state=State.PAUSED if is_stopped(groups, None, roots) else State.RUNNING,
+        owner=name_user(uid),
+        mode=_mode(groups),
+        v2=groups.v2,
+        v1=groups.v1,
+        created_utc_ns=_boot_utc_ns() + (first_start_ns(pids, roots) or 0),
+    )
 
 
 def _boot_utc_ns() -> int:

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from sandbox.errors import KernelError
 from sandbox.kernel import v2
-from sandbox.kernel.files import find_text, list_tree
-from sandbox.kernel.hierarchies import UNIFIED, find_hierarchies
+from sandbox.kernel.files import find_text
+from sandbox.kernel.hierarchies import find_hierarchies
 from sandbox.kernel.parse import parse_own_groups
 from sandbox.kernel.place import GROUP_PREFIX
 from sandbox.kernel.processes import find_descendants, find_state, read_file, read_stat
@@ -20,6 +19,7 @@ from sandbox.records.light import dataclass, field
 _RUN_ID = re.compile(rf"{re.escape(GROUP_PREFIX)}([0-9a-f]{{12}})")
 _KEEPER = b"(sandbox-keeper)"
 _STOPPED = {"T", "t"}
+_LINKS_OF_A_LEAF = 2
 _GONE = {None, "Z", "X"}
 _FLOCK = re.compile(r"^\d+: FLOCK +\w+ +WRITE (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
@@ -34,72 +34,93 @@ class GroupPaths:
     """By controller; those that are mounted together share a directory. Empty on v2 hosts."""
 
 
-def sort_groups(run_id: str, directories: Iterable[Path], roots: Roots) -> GroupPaths:
-    """Return the directories that a run has written down by hierarchy, without the inner ones.
+class Finder:
+    """Finds groups and supervisors of many runs; what these have in common is read only once."""
 
-    Raises:
-        KernelError: the mounts cannot be understood.
-    """
-    tops = [path for path in directories if path.name == f"{GROUP_PREFIX}{run_id}"]
-    if not tops:
-        return GroupPaths()
-    hierarchies = find_hierarchies(roots)
-    below: dict[str, Path] = {}
-    for name, hierarchy in hierarchies.v1.items():
-        found = next((top for top in tops if top.is_relative_to(hierarchy.mount)), None)
-        if found is not None:
-            below[name] = found
-    v1_tops = set(below.values())
-    unified = next((top for top in tops if top not in v1_tops), None)
-    if hierarchies.v2 is not None:
-        side = hierarchies.v2.mount
+    def __init__(self, roots: Roots) -> None:
+        """Read what is mounted.
+
+        Raises:
+            KernelError: the mounts cannot be understood.
+        """
+        self._roots = roots
+        hierarchies = find_hierarchies(roots)
+        self._v1 = {name: str(one.mount) for name, one in hierarchies.v1.items()}
+        self._v2 = None if hierarchies.v2 is None else str(hierarchies.v2.mount)
+        self._locks: dict[int, list[tuple[int, int]]] | None = None
+
+    def sort(self, run_id: str, directories: Iterable[Path]) -> GroupPaths:
+        """Return the directories that a run has written down, by hierarchy, without inner ones."""
+        end = f"/{GROUP_PREFIX}{run_id}"
+        tops = [text for text in map(str, directories) if text.endswith(end)]
         # The v2 mount of a hybrid host is inside the directory that holds the others.
-        unified = next((top for top in tops if top.is_relative_to(side)), unified)
-        below = {name: path for name, path in below.items() if path != unified}
-    return GroupPaths(v2=unified, v1=below)
+        unified = None if self._v2 is None else _below(self._v2, tops)
+        v1 = {
+            name: Path(top)
+            for name, mount in self._v1.items()
+            if (top := _below(mount, tops)) is not None and top != unified
+        }
+        return GroupPaths(v2=None if unified is None else Path(unified), v1=v1)
+
+    def find_runs(self) -> Iterator[tuple[str, Path]]:
+        """Yield the id and the v2 group of every run on this host that is seen, whoever's."""
+        waiting = [] if self._v2 is None else [self._v2]
+        while waiting:
+            for path in _groups_in(waiting.pop()):
+                waiting.append(path)
+                match = _RUN_ID.fullmatch(path.rpartition("/")[2])
+                if match is not None:
+                    yield match[1], Path(path)
+
+    def find_v1(self, run_id: str, pids: Iterable[int]) -> Mapping[str, Path]:
+        """Return a run's v1 groups by controller, as the first of its processes seen has them.
+
+        Raises:
+            KernelError: the kernel's list of a process's groups cannot be understood.
+        """
+        wanted = f"{GROUP_PREFIX}{run_id}"
+        for pid in pids if self._v1 else ():
+            text = find_text(self._roots.proc / str(pid) / "cgroup")
+            if text is None:
+                continue
+            found: dict[str, Path] = {}
+            for name, group in parse_own_groups(text).items():
+                parts = Path(group).parts[1:]
+                if name in self._v1 and wanted in parts:
+                    top = Path(self._v1[name], *parts[: parts.index(wanted) + 1])
+                    if top.is_dir():  # in a container, names may begin above what is mounted
+                        found[name] = top
+            return found
+        return {}
+
+    def find_locker(self, lock: os.stat_result) -> int | None:
+        """Return the process that holds the lock of a file; None if the kernel does not tell us.
+
+        It is found by the file's number alone where file systems are layered: devices differ.
+        """
+        if self._locks is None:
+            self._locks = {}
+            for match in _FLOCK.finditer(find_text(self._roots.proc / "locks") or ""):
+                device = os.makedev(int(match[2], 16), int(match[3], 16))
+                self._locks.setdefault(int(match[4]), []).append((device, int(match[1])))
+        same = self._locks.get(lock.st_ino, [])
+        chosen = [pid for device, pid in same if device == lock.st_dev] or [pid for _, pid in same]
+        return chosen[0] if len(chosen) == 1 and chosen[0] > 0 else None
 
 
-def find_run_groups(roots: Roots) -> Iterator[tuple[str, Path]]:
-    """Yield the id and the v2 group of every run on this host that can be seen, whoever's.
+def _below(mount: str, paths: Iterable[str]) -> str | None:
+    return next((path for path in paths if path.startswith(f"{mount}/")), None)
 
-    Raises:
-        KernelError: the mounts cannot be understood.
-    """
-    unified = find_hierarchies(roots).v2
-    if unified is None:
-        return
+
+def _groups_in(directory: str) -> list[str]:
+    """Return the groups right below one; none if it has gone or is closed to us."""
     try:
-        groups = list_tree(unified.mount)
-    except KernelError:
-        return
-    for group in groups:
-        path = Path(group)
-        match = _RUN_ID.fullmatch(path.name)
-        if match is not None:
-            yield match[1], path
-
-
-def find_v1_groups(run_id: str, pids: Iterable[int], roots: Roots) -> Mapping[str, Path]:
-    """Return a run's v1 groups by controller, as the first of its processes that is seen has them.
-
-    Raises:
-        KernelError: the mounts cannot be understood.
-    """
-    mounts = find_hierarchies(roots).v1
-    for pid in pids:
-        text = find_text(roots.proc / str(pid) / "cgroup")
-        if text is None:
-            continue
-        found: dict[str, Path] = {}
-        for name, group in parse_own_groups(text).items():
-            parts = Path(group).parts[1:]
-            wanted = f"{GROUP_PREFIX}{run_id}"
-            if name != UNIFIED and name in mounts and wanted in parts:
-                top = mounts[name].mount.joinpath(*parts[: parts.index(wanted) + 1])
-                if top.is_dir():  # in a container, names may begin above what is mounted
-                    found[name] = top
-        return found
-    return {}
+        if os.stat(directory).st_nlink == _LINKS_OF_A_LEAF:  # noqa: PTH116 - of every group
+            return []
+        with os.scandir(directory) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
 
 
 def is_stopped(groups: GroupPaths, supervisor_pid: int | None, roots: Roots) -> bool:
@@ -140,21 +161,6 @@ def first_start_ns(pids: Iterable[int], roots: Roots) -> int | None:
     """Return when the eldest of some processes was started, on the clock of the boot."""
     starts = [stat.start_ticks for pid in pids if (stat := read_stat(pid, roots.proc)) is not None]
     return min(starts) * 1_000_000_000 // os.sysconf("SC_CLK_TCK") if starts else None
-
-
-def find_locker(lock: os.stat_result, roots: Roots) -> int | None:
-    """Return the process that holds the lock of a file; None if the kernel does not tell us.
-
-    It is found by the file's number alone where file systems are layered, and devices differ.
-    """
-    text = find_text(roots.proc / "locks") or ""
-    same = [match for match in _FLOCK.finditer(text) if int(match[4]) == lock.st_ino]
-    exact = [
-        match for match in same if os.makedev(int(match[2], 16), int(match[3], 16)) == lock.st_dev
-    ]
-    chosen = exact or same
-    pid = int(chosen[0][1]) if len(chosen) == 1 else 0
-    return pid if pid > 0 else None
 
 
 def _name(pid: int, roots: Roots) -> bytes:
