@@ -27,6 +27,7 @@ COMMANDS = {
     "wait": "sandbox.cli.wait",
     "inspect": "sandbox.cli.inspect",
     "runs": "sandbox.cli.runs",
+    "bench": "sandbox.cli.bench",
     "budget": "sandbox.cli.budget",
     "venv": "sandbox.cli.venv",
     "clean": "sandbox.cli.clean",

@@ -83,6 +83,7 @@ def open_cache() -> VenvCache:
 def progress_line() -> Iterator[Callable[[str], None]]:
     """Give what draws a line on a terminal that says what is being done; it goes away at the end.
 
+    Nothing to do (an empty text) takes it away at once.
     Where stderr is no terminal, nothing is drawn.
     """
     started = time.monotonic()
@@ -90,6 +91,9 @@ def progress_line() -> Iterator[Callable[[str], None]]:
 
     def show(doing: str) -> None:
         nonlocal drawn
+        if not doing:
+            clear()
+            return
         seconds = time.monotonic() - started
         if not sys.stderr.isatty() or seconds < _SHOWN_AFTER_SEC:
             return
@@ -100,9 +104,14 @@ def progress_line() -> Iterator[Callable[[str], None]]:
         sys.stderr.flush()
         drawn = True
 
-    try:
-        yield show
-    finally:
+    def clear() -> None:
+        nonlocal drawn
         if drawn:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
+        drawn = False
+
+    try:
+        yield show
+    finally:
+        clear()

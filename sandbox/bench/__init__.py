@@ -1,0 +1,1 @@
+"""Repeats of commands: their parameters, order and hooks."""
