@@ -84,7 +84,14 @@ def _members(ingest: Ingest, path: Path) -> Iterator[Members]:
         yield DirectoryMembers(path)
         return
     with path.open("rb", buffering=0) as file:
-        kind = kind_of(file.read(_HEAD))
+        head = file.read(_HEAD)
+    try:
+        kind = kind_of(head)
+    except ImageError as exc:
+        raise ImageError(
+            f"{path} is no image: neither a directory nor an archive",
+            hint="`docker save` and `podman save` write one",
+        ) from exc
     if kind == "tar":
         yield ArchiveMembers(path)
         return
