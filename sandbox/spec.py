@@ -231,10 +231,12 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         """Check what can be checked without a host."""
-        if not self.command or not self.command[0]:
+        if not self._has_command():
             raise SpecError(
                 "no command was given", hint="write it after `--`: `-- python infer.py`"
             )
+        if self.root is not None and self.venv is not None:
+            raise SpecError("a virtual environment of the host's means nothing in another root")
         if any("\0" in part for part in self.command):
             raise SpecError("a command cannot hold a NUL character")
         for key, value in self.environment.items():
@@ -246,6 +248,11 @@ class RunSpec:
             raise SpecError("the stop timeout cannot be negative")
         if self.stop_signal not in signal.valid_signals():
             raise SpecError(f"there is no signal {self.stop_signal}")
+
+    def _has_command(self) -> bool:
+        if self.command or self.root is None:
+            return bool(self.command and self.command[0])
+        return bool(self.root.image or self.root.entrypoint)
 
     def public(self) -> dict[str, Any]:
         """Return the spec as plain values; of the environment only the names, never values."""

@@ -23,6 +23,21 @@ Rootfs = Annotated[
         help="Run it in the root file system in DIR; what it writes goes with the run.",
     ),
 ]
+Image = Annotated[
+    str | None,
+    option(
+        "--image",
+        panel=_PANEL,
+        metavar="NAME",
+        help="Run it in an image of this machine; without a command, the image's own.",
+    ),
+]
+Platform = Annotated[
+    str | None,
+    option(
+        "--platform", panel=_PANEL, metavar="OS/ARCH", help="Refuse an image of another platform."
+    ),
+]
 Volume = Annotated[
     list[str] | None,
     option(
@@ -98,6 +113,8 @@ class RootFlags:
     """What was given of them."""
 
     rootfs: str | None
+    image: str | None
+    platform: str | None
     volume: list[str] | None
     mount: list[str] | None
     tmpfs: list[str] | None
@@ -114,9 +131,11 @@ class RootFlags:
         Raises:
             SpecError: one is given without a root file system, or cannot be meant.
         """
-        if self.rootfs is None:
+        if self.rootfs is None and self.image is None:
             self._refuse_alone()
             return None
+        if self.rootfs is not None and (self.image is not None or self.platform is not None):
+            raise SpecError("--rootfs is a directory: --image and --platform do not go with it")
         from sandbox.environment.root_flags import (
             parse_add_host,
             parse_hostname,
@@ -134,6 +153,8 @@ class RootFlags:
         )
         return RootSpec(
             rootfs=self.rootfs,
+            image=self.image,
+            platform=self.platform,
             mounts=mounts,
             shm_bytes=self.shm_size,
             read_only=self.read_only,
@@ -149,5 +170,5 @@ class RootFlags:
                 flag = "--" + name.replace("_", "-")
                 raise SpecError(
                     f"{flag} has no meaning on the host's own root file system",
-                    hint="it goes with --rootfs DIR",
+                    hint="it goes with --image NAME or --rootfs DIR",
                 )

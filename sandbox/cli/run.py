@@ -40,8 +40,9 @@ _LIMITS, _PROGRAM, _OURS = "Limits", "Program", "Measuring and results"
 
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND [ARG]...", show_default=False, help="After --.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="COMMAND [ARG]...", show_default=False, help="After --."),
+    ] = None,
     cpus: Annotated[
         float | None,
         option(
@@ -224,7 +225,9 @@ def run(
             help="Likewise with this package, such as `numpy>=2`; may be repeated.",
         ),
     ] = None,
+    image: root.Image = None,
     rootfs: root.Rootfs = None,
+    platform: root.Platform = None,
     volume: root.Volume = None,
     mount: root.MountFlag = None,
     tmpfs: root.Tmpfs = None,
@@ -323,6 +326,8 @@ def run(
     )
     root_flags = root.RootFlags(
         rootfs=rootfs,
+        image=image,
+        platform=platform,
         volume=volume,
         mount=mount,
         tmpfs=tmpfs,
@@ -335,7 +340,7 @@ def run(
     )
     optional: dict[str, Any] = {"interval_ns": interval, "stop_signal": stop_signal}
     spec = RunSpec(
-        command=tuple(command),
+        command=tuple(command or ()),
         limits=limits,
         environment=given,
         environment_unset=parse_environment(tuple(env or ()))[1],

@@ -118,13 +118,15 @@ class _Run:
         self.limits = self.spec.limits.with_defaults()
         self.run_id = new_run_id()
         advice = check(self.limits, self.host)
-        self.prepared = prepare(self.spec, self.host, self.run_id)
+        self.home = self.around.home or find_home()
+        self.prepared = prepare(self.spec, self.host, self.run_id, self.home)
+        self.undo.callback(self.prepared.let_go)
+        self.spec = self.prepared.spec or self.spec
         self.advice = (*advice, *self.prepared.warnings)
 
     def open_record(self) -> None:
         """Claim the name and make the run directory, or a stand-in where none can be written."""
-        home = self.around.home or find_home()
-        self.directory = open_directory(home, self.run_id, self.spec.name)
+        self.directory = open_directory(self.home, self.run_id, self.spec.name)
         self.undo.callback(self.directory.close)
         self.discard = self.undo.enter_context(ExitStack())
         self.discard.callback(self.directory.discard)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.errors import EXIT_NOT_EXECUTABLE, HostError, LaunchError
@@ -50,10 +51,25 @@ class Prepared:
     warnings: tuple[RunWarning, ...] = ()
     root_files: dict[str, str] = field(default_factory=dict, repr=False)
     """Contents of the files that a root of its own gets, by name."""
+    spec: RunSpec | None = None
+    """What was asked for, completed by what the image says; None where there is none."""
+    held: tuple[int, ...] = ()
+    """Descriptors to keep open as long as the run lasts."""
+
+    def let_go(self) -> None:
+        """Close what was held."""
+        for fd in self.held:
+            os.close(fd)
 
 
-def prepare(spec: RunSpec, host: Host, run_id: str) -> Prepared:
+def prepare(spec: RunSpec, host: Host, run_id: str, home: Path) -> Prepared:
     """Resolve all names and return what can be executed as it is.
+
+    Args:
+        spec: What was asked for.
+        host: Where it will run.
+        run_id: The run's.
+        home: Where images are, among other things of ours.
 
     Raises:
         LaunchError: the user is unknown, or cannot be switched to (126).
@@ -62,10 +78,10 @@ def prepare(spec: RunSpec, host: Host, run_id: str) -> Prepared:
     if spec.root is not None:
         from sandbox.environment.rootfs import prepare_in_root
 
-        return prepare_in_root(spec, spec.root, host, run_id)
-    user, home = (None, None) if spec.user is None else find_user(spec.user)
+        return prepare_in_root(spec, spec.root, host, run_id, home)
+    user, user_home = (None, None) if spec.user is None else find_user(spec.user)
     hints = find_thread_hints(spec, host)
-    environment = _environment(spec, run_id=run_id, home=home, hints=hints)
+    environment = _environment(spec, run_id=run_id, home=user_home, hints=hints)
     rlimits, reports = prepare_ulimits(spec.limits.ulimits)
     program = Program(
         argv=spec.command,

@@ -7,6 +7,7 @@ means nothing inside.
 from __future__ import annotations
 
 import os
+import signal
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ from sandbox.spec import RunSpec
 from sandbox.units import UNLIMITED
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+IMAGES = "images"
 _LARGEST_FILE_BYTES = 1 << 20
 _HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 FILE_PLACES = {
@@ -60,18 +62,38 @@ class Root:
     workdir: str = "/"
     user: str = ""
     userxattr: bool = False
+    volumes: tuple[str, ...] = ()
+    """Places that can be written to even if the rest cannot."""
+    stop_signal: int | None = None
+    held_fd: int | None = None
+    """Keeps the layers on the disk as long as it is open."""
 
 
-def prepare_in_root(spec: RunSpec, root_spec: RootSpec, host: Host, run_id: str) -> Prepared:
+def prepare_in_root(
+    spec: RunSpec, root_spec: RootSpec, host: Host, run_id: str, home: Path
+) -> Prepared:
     """Resolve all names and return what can be executed once the root is made.
 
+    Args:
+        spec: What was asked for.
+        root_spec: The part of it that is about the root file system.
+        host: Where it will run.
+        run_id: The run's.
+        home: Where images are, among other things of ours.
+
     Raises:
+        ImageError: there is no such image.
         SpecError: what was asked for does not go together.
         HostError: this host cannot make such a root, or there is none at the path.
         LaunchError: the root file system knows no such user (126).
     """
     roots = Roots()
-    root = _find_root(spec, root_spec)
+    if root_spec.image is not None:
+        from sandbox.environment.image_root import find_image_root
+
+        root = find_image_root(spec, root_spec, home / IMAGES)
+    else:
+        root = _find_root(spec, root_spec)
     account = _find_account(spec.user or root.user, root.layers)
     ids = _find_ids(account, roots)
     hints = find_thread_hints(spec, host, inherits=False)
@@ -80,7 +102,7 @@ def prepare_in_root(spec: RunSpec, root_spec: RootSpec, host: Host, run_id: str)
     enclosure = Enclosure(
         layers=root.layers,
         files=tuple((place, name) for name, place in FILE_PLACES.items()),
-        mounts=_in_order(root_spec.mounts),
+        mounts=_in_order(root_spec.mounts, root.volumes),
         cgroups=tuple(_find_cgroups(host.mode)),
         ids=ids,
         hostname=hostname,
@@ -105,7 +127,14 @@ def prepare_in_root(spec: RunSpec, root_spec: RootSpec, host: Host, run_id: str)
         reports=reports,
         warnings=tuple(_warnings(ids)),
         root_files=_files(hostname, root_spec),
+        spec=_completed(spec, root),
+        held=() if root.held_fd is None else (root.held_fd,),
     )
+
+
+def _completed(spec: RunSpec, root: Root) -> RunSpec:
+    stop_signal = root.stop_signal if spec.stop_signal == signal.SIGTERM else None
+    return replace(spec, command=root.command, stop_signal=stop_signal or spec.stop_signal)
 
 
 def _find_root(spec: RunSpec, root_spec: RootSpec) -> Root:
@@ -213,8 +242,8 @@ def _shm_bytes(spec: RunSpec, root_spec: RootSpec) -> int | None:
     return None if limit == UNLIMITED else limit
 
 
-def _in_order(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
-    """Return the mounts with what is above before what is below it.
+def _in_order(mounts: tuple[Mount, ...], volumes: tuple[str, ...]) -> tuple[Mount, ...]:
+    """Return the mounts and the image's volumes, with what is above before what is below it.
 
     Raises:
         SpecError: two are at one place.
@@ -226,6 +255,7 @@ def _in_order(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
             raise SpecError(f"two mounts are at {mount.target}")
         seen.add(mount.target)
     found = [_with_source(mount) for mount in mounts]
+    found += [Mount(kind=MountKind.VOLUME, target=at) for at in volumes if at not in seen]
     return tuple(sorted(found, key=lambda mount: mount.target.count("/")))
 
 

@@ -108,6 +108,10 @@ class RootSpec:
 
     rootfs: str | None = None
     """A directory that holds one; nothing is written to it."""
+    image: str | None = None
+    """The name or id of an image of this machine; one of the two is given."""
+    platform: str | None = None
+    """`os/architecture`, as the image must be."""
     mounts: tuple[Mount, ...] = ()
     read_only: bool = False
     entrypoint: str | None = None

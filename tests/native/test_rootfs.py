@@ -229,7 +229,7 @@ def test_flags_of_a_root_file_system_need_one(cli: Callable[..., Any]) -> None:
 
     assert done.status == 125
     assert "--volume has no meaning on the host's own root file system" in done.stderr
-    assert "hint: it goes with --rootfs" in done.stderr
+    assert "hint: it goes with --image NAME or --rootfs DIR" in done.stderr
 
 
 def test_what_cannot_be_mounted_is_one_error(inside: Inside, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import pwd
 import resource
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +46,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _prepare(**settings: Any) -> Prepared:
-    return prepare(RunSpec(command=("python", "infer.py"), **settings), HOST, "an-id")
+    return prepare(
+        RunSpec(command=("python", "infer.py"), **settings), HOST, "an-id", Path("/nowhere")
+    )
 
 
 # --- the environment ------------------------------------------------------------------------------
@@ -270,4 +273,4 @@ def test_the_host_is_asked_for_no_more_cpus_than_it_allows() -> None:
     host = replace(HOST, cpus_allowed=(3,))
     spec = RunSpec(command=("x",), limits=Limits(cpus=1))
 
-    assert prepare(spec, host, "id").thread_hints["OMP_NUM_THREADS"] == "1"
+    assert prepare(spec, host, "id", Path("/nowhere")).thread_hints["OMP_NUM_THREADS"] == "1"

@@ -1,0 +1,80 @@
+"""An image of this machine as a root file system: its layers, and what it says about its run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sandbox.environment.rootfs import Root
+from sandbox.errors import HostError, SpecError
+from sandbox.image.config import ImageConfig
+from sandbox.image.store import ImageStore
+from sandbox.records.enclosure import RootSpec
+from sandbox.spec import RunSpec, parse_signal
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+"""The kernel's words and those of images."""
+
+
+def find_image_root(spec: RunSpec, root_spec: RootSpec, images: Path) -> Root:
+    """Return the root file system of an image, held until its descriptor is closed.
+
+    Raises:
+        ImageError: there is no such image on this machine.
+        HostError: it is for other machines.
+        SpecError: neither the user nor the image says what to execute.
+    """
+    store = ImageStore(images)
+    image = store.find(root_spec.image or "")
+    config = image.config
+    _check_platform(config, root_spec)
+    command = _command(config, spec, root_spec)
+    signal_number = None if config.stop_signal is None else parse_signal(config.stop_signal)
+    return Root(
+        layers=tuple(map(str, image.layers)),
+        command=command,
+        environment=config.env,
+        workdir=os.path.normpath("/" + config.working_dir.lstrip("/")),
+        user=config.user,
+        userxattr=image.userxattr,
+        volumes=tuple(at for at in map(_place, config.volumes) if at is not None),
+        stop_signal=signal_number,
+        held_fd=store.hold(image),
+    )
+
+
+def _command(config: ImageConfig, spec: RunSpec, root_spec: RootSpec) -> tuple[str, ...]:
+    """Return what is executed, as docker puts it together."""
+    if root_spec.entrypoint is not None:  # the image's command was meant for its own
+        return (root_spec.entrypoint, *spec.command)
+    command = (*config.entrypoint, *(spec.command or config.cmd))
+    if not command or not command[0]:
+        raise SpecError(
+            f"image `{root_spec.image}` does not say what to execute",
+            hint="write a command after `--`",
+        )
+    return command
+
+
+def _check_platform(config: ImageConfig, root_spec: RootSpec) -> None:
+    machine = os.uname().machine
+    ours = _ARCHITECTURES.get(machine, machine)
+    wanted_os, _, rest = (root_spec.platform or f"linux/{ours}").partition("/")
+    wanted = rest.partition("/")[0]
+    if not wanted_os or not wanted:
+        raise SpecError(
+            f"`{root_spec.platform}` is not a platform", hint="write it as in `linux/amd64`"
+        )
+    found_os, found = config.os or "linux", config.architecture or wanted
+    if (found_os, found) != (wanted_os, wanted):
+        raise HostError(
+            f"image `{root_spec.image}` is for {found_os}/{found}, not {wanted_os}/{wanted}",
+            hint=f"`sandbox image pull --platform {wanted_os}/{wanted}` fetches the other, "
+            "if there is one",
+        )
+
+
+def _place(path: str) -> str | None:
+    """Return where a volume of the image is; None for what cannot be a place of its own."""
+    place = os.path.normpath("/" + path.lstrip("/"))
+    return None if place == "/" or place.startswith(("/proc", "/sys", "/dev")) else place
