@@ -1,4 +1,4 @@
-"""`sandbox image`: images on this machine: load, list, inspect, remove, prune."""
+"""`sandbox image`: images on this machine: pull, load, list, inspect, remove, prune."""
 
 # Without `from __future__ import annotations`, as in `run`: typer reads the flags' types.
 
@@ -31,6 +31,42 @@ _MAX_SIZE = typer.Option(
     "--max-size", metavar="SIZE", help="Most that a layer may unpack to, however small it is."
 )
 _QUIET = typer.Option("--quiet", "-q", help="Print only ids.")
+
+
+@app.command("pull")
+def pull(
+    name: Annotated[
+        str, typer.Argument(help="Such as `debian:12` or `ghcr.io/owner/name@sha256:…`.")
+    ],
+    platform: Annotated[str | None, _PLATFORM] = None,
+    insecure: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--insecure",
+            metavar="HOST[:PORT]",
+            help="Registry that may do without TLS, or with any certificate; may be repeated.",
+        ),
+    ] = None,
+    max_size: Annotated[str | None, _MAX_SIZE] = None,
+    quiet: Annotated[bool, _QUIET] = False,
+) -> None:
+    """Fetch an image from a registry; what is here already is not fetched again.
+
+    Logins of docker and podman are used, with their credential helpers.
+    """
+    from sandbox.cli.progress import ProgressBar
+    from sandbox.image import pull as pulling
+    from sandbox.image.reference import parse_reference
+
+    store = open_store()
+    options = pulling.PullOptions(
+        platform=_platform(platform),
+        insecure=frozenset(insecure or ()),
+        bounds=_bounds(max_size),
+    )
+    with ProgressBar(parse_reference(name).short(), quiet=quiet) as progress:
+        image_id = pulling.pull(store, name, options, progress)
+    report_added(store.read(image_id), store, quiet=quiet)
 
 
 @app.command("load")
@@ -206,12 +242,12 @@ def _platform(text: str | None) -> "Platform | None":
     return None if text is None else parse_platform(text)
 
 
-def _bounds(max_size: str | None) -> "Bounds | None":
+def _bounds(max_size: str | None) -> "Bounds":
     from sandbox.image.unpack import Bounds
     from sandbox.units import parse_size
 
     if max_size is None:
-        return None
+        return Bounds()
     size = parse_size(max_size)
     return Bounds(size_bytes=size, ratio=max(size, 1))
 

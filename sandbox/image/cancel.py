@@ -30,3 +30,12 @@ class Flag:
         """
         if self._event.is_set():
             raise CancelledError("something else went wrong before")
+
+    def pause(self, seconds: float) -> None:
+        """Wait for so long, or stop here as soon as somebody wants it.
+
+        Raises:
+            CancelledError: somebody does.
+        """
+        self._event.wait(seconds)
+        self.check()

@@ -71,6 +71,10 @@ class Ingest:
         """Return a path for something under way; what is left there is garbage."""
         return self._work / f"{purpose}-{os.getpid()}-{os.urandom(6).hex()}"
 
+    def partial_path(self, digest: str) -> Path:
+        """Return where a download of this blob is or would be; its lock is the caller's."""
+        return self._work / (PARTIAL + digest.partition(":")[2])
+
     # --- blobs ------------------------------------------------------------------------------------
 
     def has_blob(self, digest: str) -> bool:
@@ -139,9 +143,10 @@ class Ingest:
             return None
         return meta
 
-    def _is_recorded(self, diff_id: str) -> bool:
+    def _is_recorded(self, digest: str) -> bool:
+        """Return whether an image has this layer, by its diff_id or by that of its blob."""
         return any(
-            diff_id == layer["diff_id"]
+            digest in {layer["diff_id"], layer["digest"]}
             for image_id in self.store.list_ids()
             for layer in self.store.read_record(image_id)["layers"]
         )
@@ -176,6 +181,10 @@ class Ingest:
             )
             write_whole(work / LAYER_META, _encode(meta))
             self._publish(work, self.store.layer_path(found))
+        except ImageError:
+            if not self._is_recorded(digest):
+                blob.unlink(missing_ok=True)  # or nobody could ever get a better one
+            raise
         finally:
             if work.exists():
                 remove_tree(work)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from sandbox.errors import ImageError
 from sandbox.image.cancel import CancelledError
@@ -14,26 +13,6 @@ from sandbox.image.manifest import DOCKER_CONFIG, DOCKER_MANIFEST, OCI_CONFIG, O
 from sandbox.records.light import dataclass
 
 _AT_ONCE = 4
-
-
-class Progress(Protocol):
-    """Whoever wants to know how far it is."""
-
-    def expect(self, size_bytes: int) -> None:
-        """So much more is to be fetched."""
-
-    def advance(self, size_bytes: int) -> None:
-        """So much was fetched; less than 0 when some was in vain."""
-
-
-class NoProgress:
-    """Nobody wants to know."""
-
-    def expect(self, size_bytes: int) -> None:
-        """Ignore it."""
-
-    def advance(self, size_bytes: int) -> None:
-        """Ignore it."""
 
 
 @dataclass(frozen=True, kw_only=True)
