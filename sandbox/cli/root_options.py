@@ -106,6 +106,14 @@ NetworkFlag = Annotated[
         help="The host's network, or none; the host's unless given.",
     ),
 ]
+InitFlag = Annotated[
+    bool,
+    option(
+        "--init",
+        panel=_PANEL,
+        help="Put a process of ours before it, which reaps orphans and passes signals on.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +132,7 @@ class RootFlags:
     hostname: str | None
     add_host: list[str] | None
     network: str | None
+    init: bool
 
     def build(self) -> "RootSpec | None":
         """Return what they ask for; None if the program is to run on the host's root.
@@ -162,6 +171,7 @@ class RootFlags:
             hostname=None if self.hostname is None else parse_hostname(self.hostname),
             add_hosts=tuple(map(parse_add_host, self.add_host or ())),
             network=parse_network(self.network or "host"),
+            has_init=self.init,
         )
 
     def _refuse_alone(self) -> None:

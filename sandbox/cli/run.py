@@ -237,6 +237,7 @@ def run(
     hostname: root.Hostname = None,
     add_host: root.AddHost = None,
     network: root.NetworkFlag = None,
+    init: root.InitFlag = False,
     thread_hints: Annotated[
         bool,
         option(
@@ -337,6 +338,7 @@ def run(
         hostname=hostname,
         add_host=add_host,
         network=network,
+        init=init,
     )
     optional: dict[str, Any] = {"interval_ns": interval, "stop_signal": stop_signal}
     spec = RunSpec(

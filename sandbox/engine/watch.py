@@ -295,6 +295,8 @@ class Watch:
 
     def _terminal_signal(self, number: int) -> None:
         now_ns = time.monotonic_ns()
+        if self.spec.root is not None:
+            self.child.signal_from_terminal(number)
         if number == signal.SIGHUP:
             # A terminal that closes tells its session's leader first, which may be us alone.
             self.child.signal(number)

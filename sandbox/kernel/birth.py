@@ -239,6 +239,8 @@ class _Child:
         """Try every place; of several failures the one that says most is told, as execvp does."""
         worst, place = errno.ENOENT, self._birth.candidates[0]
         is_search = len(self._birth.candidates) > 1
+        if self._birth.entering is not None:
+            self._birth.entering.stand_in()
         for candidate in self._birth.candidates:
             code = self._birth.image.execute(candidate)
             if code in _SEARCH_GOES_ON:

@@ -25,6 +25,20 @@ class Entering:
         """Prepare what can be known before the fork."""
         self._enclosure = enclosure
         self._workdir = os.fsencode(enclosure.workdir)
+        self._init = None
+        if enclosure.has_init:
+            from sandbox.kernel.first_process import Init
+
+            self._init = Init()
+
+    def stand_in(self) -> None:
+        """Leave the place of the first process to one of ours, if that was asked for.
+
+        Raises:
+            OSError: too many processes, or too little memory.
+        """
+        if self._init is not None:
+            self._init.stand_in()
 
     def change_root(self, say: Say) -> None:
         """Mount everything and make it the root; `say` is told each step before it is taken.

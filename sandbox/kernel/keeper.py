@@ -20,7 +20,7 @@ from sandbox.kernel.keeper_process import (
     Keeper,
     KeeperProcess,
 )
-from sandbox.kernel.launch import Paused, read_own_rss_bytes, to_exit_status
+from sandbox.kernel.launch import Paused, find_first, read_own_rss_bytes, to_exit_status
 from sandbox.kernel.signals import SignalState, keep_exit_statuses
 from sandbox.records.program import ExitStatus, Program
 
@@ -42,6 +42,7 @@ class KeptChild:
         self._paused: Paused | None = paused
         self._keeper = keeper
         self._fork_rss_bytes = read_own_rss_bytes()
+        self._first = find_first(pid, paused.birth.program)
         self._status: ExitStatus | None = None
         self._is_open = True
 
@@ -59,8 +60,14 @@ class KeptChild:
 
     def signal(self, signal_number: int) -> None:
         """Send a signal to the program; nothing happens if it has ended."""
+        number = signal_number if self._first is None else self._first.translate(signal_number)
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._pidfd, signal_number)
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def signal_from_terminal(self, signal_number: int) -> None:
+        """Do what is left to do once the terminal has sent a signal to the program as well."""
+        if self._first is not None and self._first.translate(signal_number) != signal_number:
+            self.signal(signal_number)
 
     def reap(self) -> ExitStatus | None:
         """Return how it ended, or None if it is still alive; again returns the same."""
@@ -70,6 +77,8 @@ class KeptChild:
             except BlockingIOError:
                 return None
             self._status = self._understand(data)
+            if self._first is not None:
+                self._status = self._first.as_meant(self._status)
         return self._status
 
     def _understand(self, data: bytes) -> ExitStatus:

@@ -23,6 +23,7 @@ from sandbox.records.program import ExitStatus, Program
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from sandbox.kernel.first_process import FirstProcess
     from sandbox.kernel.group import Group
     from sandbox.records.enclosure import Enclosure
 
@@ -109,6 +110,7 @@ class ProcessChild:
         self.fd = pidfd
         self._paused: Paused | None = paused
         self._fork_rss_bytes = read_own_rss_bytes()
+        self._first = find_first(pid, paused.birth.program)
         self._status: ExitStatus | None = None
         self._is_open = True
 
@@ -127,8 +129,14 @@ class ProcessChild:
     def signal(self, signal_number: int) -> None:
         """Send a signal to the program; nothing happens if it has ended."""
         if self._status is None:
+            number = signal_number if self._first is None else self._first.translate(signal_number)
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.fd, signal_number)
+                signal.pidfd_send_signal(self.fd, number)
+
+    def signal_from_terminal(self, signal_number: int) -> None:
+        """Do what is left to do once the terminal has sent a signal to the program as well."""
+        if self._first is not None and self._first.translate(signal_number) != signal_number:
+            self.signal(signal_number)
 
     def reap(self) -> ExitStatus | None:
         """Return how it ended, or None if it is still alive; again returns the same."""
@@ -142,6 +150,8 @@ class ProcessChild:
                     max_rss_bytes=usage.ru_maxrss << 10,
                     fork_rss_bytes=self._fork_rss_bytes,
                 )
+                if self._first is not None:
+                    self._status = self._first.as_meant(self._status)
         return self._status
 
     def abandon(self) -> None:
@@ -221,6 +231,15 @@ class ProcessLauncher:
             paused.close()
             os.close(pidfd)
             raise
+
+
+def find_first(pid: int, program: Program) -> FirstProcess | None:
+    """Return what a program needs that is the first process of a namespace; None for others."""
+    if program.enclosure is None or program.enclosure.has_init:
+        return None
+    from sandbox.kernel.first_process import FirstProcess
+
+    return FirstProcess(pid)
 
 
 def _fork(group: Group | None, program: Program) -> tuple[int, int, list[bytes]]:

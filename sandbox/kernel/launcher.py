@@ -27,6 +27,9 @@ class Child(Protocol):
     def signal(self, signal_number: int) -> None:
         """Send a signal to the main process; nothing happens if it has ended."""
 
+    def signal_from_terminal(self, signal_number: int) -> None:
+        """Do what is left to do once the terminal has sent a signal to the program as well."""
+
     def reap(self) -> ExitStatus | None:
         """Return how it ended, or None if it is still alive; does not wait."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -384,3 +385,69 @@ def test_the_killed_supervisors_run_leaves_nothing(
     while (run / "root").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not (run / "root").exists()
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+DEAF = "sleep 60"
+HEARS = "trap 'echo heard; exit 9' TERM; echo up; while true; do sleep 0.01; done"
+
+
+def _start(
+    rootfs: Path, sandbox_home: Path, *command: str, flags: tuple[str, ...] = ()
+) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "sandbox", "run", "-q", "--rootfs", str(rootfs), *flags]
+    return subprocess.Popen(
+        [*words, "--", *command],
+        env={**os.environ, "SANDBOX_HOME": str(sandbox_home)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("flags", [(), ("--init",)], ids=["first process", "init"])
+def test_a_program_that_handles_no_signal_ends_by_it_as_anywhere_else(
+    rootfs: Path, sandbox_home: Path, flags: tuple[str, ...]
+) -> None:
+    with _start(rootfs, sandbox_home, "sh", "-c", f"echo up; exec {DEAF}", flags=flags) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        time.sleep(0.05)  # let it become `sleep`; were it late, the shell would end the same
+
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(9) == 143  # before the grace of ten seconds is over
+
+
+@pytest.mark.parametrize("flags", [(), ("--init",)], ids=["first process", "init"])
+def test_a_program_that_handles_a_signal_gets_it(
+    rootfs: Path, sandbox_home: Path, flags: tuple[str, ...]
+) -> None:
+    with _start(rootfs, sandbox_home, "sh", "-c", HEARS, flags=flags) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(9) == 9
+        assert process.stdout.read() == "heard\n"
+
+
+def test_init_reaps_what_others_leave_and_cannot_be_looked_into(inside: Inside) -> None:
+    script = (
+        "sh -c 'sleep 0.05 & exit 0'; sleep 0.3; ls -d /proc/[0-9]* | grep -c .; echo $$;"
+        " readlink /proc/1/exe; cat /proc/1/fd/0 /proc/1/environ; exit 4"
+    )
+
+    done = inside("sh", "-c", script, flags=("--init",))
+
+    assert done.status == 4
+    assert done.stdout.split() == ["4", "2"], done  # init, the shell, `ls` and `grep`
+    assert done.stderr.count("Permission denied") == 2
+
+
+def test_init_tells_the_signal_that_ended_the_program(inside: Inside) -> None:
+    done = inside("sh", "-c", "kill -SEGV $$", flags=("--init",))
+
+    assert done.status == 139
