@@ -113,7 +113,7 @@ class _Tries:
         """
         found = []
         for _ in range(times):
-            trial, result = self._one(None, self._question.limits, None)
+            trial, result = self._one(None, self._question.limits)
             if not trial.is_enough:
                 raise SandboxError(
                     f"`{self._question.command[0]}` fails without a "
@@ -130,13 +130,11 @@ class _Tries:
             limits = replace(fixed, memory_bytes=limit, timeout_ns=max_wall_ns)
         else:
             limits = replace(fixed, cpus=limit / MILLI, timeout_ns=max_wall_ns)
-        trial, _ = self._one(limit, limits, max_wall_ns)
+        trial, _ = self._one(limit, limits)
         self.made.append(trial)
         return trial.is_enough
 
-    def _one(
-        self, limit: int | None, limits: Limits, max_wall_ns: int | None
-    ) -> tuple[Trial, RunResult]:
+    def _one(self, limit: int | None, limits: Limits) -> tuple[Trial, RunResult]:
         question = self._question
         result = self._run(
             RunSpec(
@@ -148,7 +146,7 @@ class _Tries:
                 strict=limit is not None,  # a limit that is not in force would prove nothing
             )
         )
-        if result.outcome is Outcome.KILLED and max_wall_ns is None:
+        if result.outcome is Outcome.KILLED:
             raise SandboxError(f"the search was ended: {result.reason}")
         trial = Trial(
             limit=limit,

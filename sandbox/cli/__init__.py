@@ -29,6 +29,7 @@ COMMANDS = {
     "runs": "sandbox.cli.runs",
     "bench": "sandbox.cli.bench",
     "budget": "sandbox.cli.budget",
+    "sweep": "sandbox.cli.sweep",
     "venv": "sandbox.cli.venv",
     "clean": "sandbox.cli.clean",
     "mark": "sandbox.cli.mark",

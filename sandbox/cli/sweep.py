@@ -1,0 +1,197 @@
+"""`sandbox sweep`: every model in every budget, again and again, and one table of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sandbox.cli.console import CommandExit, has_color, has_unicode, say, width_of
+from sandbox.errors import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sandbox.records.sweep import Cell, SweepPlan, SweepTrial
+
+CONTEXT_SETTINGS = {"allow_interspersed_args": False}
+_KIND = "sweeps"
+
+
+def sweep(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND...",
+            show_default=False,
+            help="After `--`; {model} stands for the model, which else is the last argument.",
+        ),
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option("--models", "-m", metavar="A,B,C", help="The models.")
+    ] = None,
+    model_file: Annotated[
+        str | None,
+        typer.Option(
+            "--model-file", "-f", metavar="FILE", help="The models, one a line; # comments."
+        ),
+    ] = None,
+    cpus: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="CPU limits, as 0.5,1,2.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="Memory limits, as 256m,512m,1g.")
+    ] = None,
+    runs: Annotated[int, typer.Option("--runs", "-r", help="Runs of each combination.")] = 3,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End a run that takes longer.")
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go on with a sweep that was cut short.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Run every model in every budget and compare: one table, ranks, where more stops helping.
+
+    One run at a time, all combinations once before any is run twice, each saved as it ends. A
+    combination whose program fails is not run again; one that this host cannot give is shown as
+    unavailable. Exit status 1 if no run ended well.
+    """
+    from sandbox.helper.client import run_spec
+    from sandbox.kernel.host import read_host
+    from sandbox.kernel.place import find_place
+    from sandbox.kernel.roots import Roots
+    from sandbox.records.codec import from_plain, to_plain
+    from sandbox.records.sweep import SweepPlan, SweepTrial
+    from sandbox.store.home import find_home
+    from sandbox.store.journal import Journal
+    from sandbox.sweeps.session import Around, check_plan, run_sweep
+
+    asked = (command, models, model_file, cpus, memory, timeout)
+    if resume is not None:
+        if any(value for value in asked):
+            raise SpecError("--resume goes on with what was planned: give nothing else")
+        journal, lines = Journal.resume(find_home(), _KIND, resume)
+        if not lines:
+            raise SpecError(f"the sweep {resume} has no plan: start it anew")
+        plan = from_plain(SweepPlan, lines[0])
+        done = [from_plain(SweepTrial, line) for line in lines[1:]]
+    else:
+        plan = _plan(command or (), models, model_file, cpus, memory, runs, timeout)
+        check_plan(plan)
+        done = []
+        journal = Journal.create(find_home(), _KIND, plan.sweep_id, to_plain(plan))
+    roots = Roots()
+    host = read_host(roots, find_place(roots))
+    with journal, open(os.devnull) as nothing:  # noqa: PTH123 - one run would read what others miss
+        around = Around(
+            execute=lambda spec: run_spec(spec, (nothing, None, None)),
+            save=lambda trial: journal.append(to_plain(trial)),
+            progress=_progress,
+            host_cpus=len(host.cpus_allowed),
+            host_memory_bytes=host.memory_total_bytes,
+        )
+        try:
+            found = run_sweep(plan, done, around)
+        except KeyboardInterrupt:
+            say(f"hint: go on with `sandbox sweep --resume {plan.sweep_id}`")
+            raise
+    _show(plan, found.trials, dict(found.unavailable), as_json=as_json)
+
+
+def _show(
+    plan: SweepPlan,
+    trials: Sequence[SweepTrial],
+    unavailable: dict[Cell, str],
+    *,
+    as_json: bool,
+) -> None:
+    from sandbox.analysis.grids import results_of
+    from sandbox.records.codec import to_plain
+    from sandbox.records.sweep import Sweep
+    from sandbox.report.style import Style
+    from sandbox.report.sweep import render_sweep
+    from sandbox.sweeps.session import cells_of
+
+    whole = Sweep(plan=plan, trials=tuple(trials), unavailable=tuple(unavailable.items()))
+    results = results_of(whole, cells_of(plan))
+    if as_json:
+        plain = {**to_plain(whole), "results": to_plain(results)}
+        typer.echo(json.dumps(plain, indent=2))
+    else:
+        style = Style(
+            width=width_of(sys.stdout),
+            color=has_color(sys.stdout),
+            unicode=has_unicode(sys.stdout),
+        )
+        typer.echo(render_sweep(plan, results, style))
+    if all(result.wall_sec is None for result in results):
+        raise CommandExit(1)
+
+
+def _plan(
+    command: Sequence[str],
+    models: str | None,
+    model_file: str | None,
+    cpus: str | None,
+    memory: str | None,
+    runs: int,
+    timeout: str | None,
+) -> SweepPlan:
+    from sandbox.records.sweep import SweepPlan
+    from sandbox.store.directory import new_run_id
+    from sandbox.units import parse_cpus, parse_duration, parse_size
+
+    if models is not None and model_file is not None:
+        raise SpecError("models are given twice: by --models and --model-file")
+    names = _split(models) if model_file is None else _read_models(model_file)
+    return SweepPlan(
+        sweep_id=new_run_id(),
+        started_utc_ns=time.time_ns(),
+        command=tuple(command),
+        models=names,
+        cpus=tuple(parse_cpus(text) for text in _split(cpus)),
+        memory_bytes=tuple(parse_size(text) for text in _split(memory)),
+        runs=runs,
+        timeout_ns=None if timeout is None else parse_duration(timeout),
+        workdir=os.getcwd(),  # noqa: PTH109 - a word, as the run takes it
+    )
+
+
+def _split(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    values = tuple(value.strip() for value in text.split(","))
+    if not all(values):
+        raise SpecError(f"`{text}` has an empty value", hint="separate values by single commas")
+    return values
+
+
+def _read_models(name: str) -> tuple[str, ...]:
+    from pathlib import Path
+
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise SpecError(f"the models in {name} cannot be read: {why}") from None
+    lines = (line.strip() for line in text.splitlines())
+    found = tuple(line for line in lines if line and not line.startswith("#"))
+    if not found:
+        raise SpecError(f"there is no model in {name}", hint="write one a line")
+    return found
+
+
+def _progress(number: int, total: int, cell: Cell) -> None:
+    """Show what runs now, where a person looks."""
+    if not sys.stderr.isatty():
+        return
+    from sandbox.analysis.grids import budget_of
+    from sandbox.report.sweep import budget_text
+
+    model = f"{cell.model} in " if cell.model else ""
+    say(f"  run {number} of {total}: {model}{budget_text(budget_of(cell))}")
