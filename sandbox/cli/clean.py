@@ -20,7 +20,8 @@ def clean() -> None:
     for leftover in leftovers:
         if leftover.problem is None:
             killed = f", {leftover.processes} processes killed" if leftover.processes else ""
-            typer.echo(f"{leftover.run_id}: removed {len(leftover.directories)} groups{killed}")
+            count, what = len(leftover.directories), leftover.what
+            typer.echo(f"{leftover.run_id}: removed {count} {what}{killed}")
         else:
             typer.echo(f"{leftover.run_id}: {leftover.problem}", err=True)
     unfinished = VenvCache(find_home()).remove_unfinished()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from sandbox.engine.scratch import NAME as SCRATCH
 from sandbox.kernel.files import list_tree
 from sandbox.kernel.guard import Guard
 from sandbox.kernel.place import GROUP_PREFIX, Place, find_place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.v2 import list_pids
 from sandbox.records.light import dataclass
-from sandbox.store.reading import list_runs, read_groups
+from sandbox.store.reading import RunEntry, list_runs, read_groups
 
 _RUN_ID = re.compile(rf"{re.escape(GROUP_PREFIX)}([0-9a-f]{{12}})")
 _YOUNG_SEC = 60.0
@@ -28,6 +30,8 @@ class Leftover:
     directories: tuple[Path, ...]
     processes: int
     """Processes that were still alive inside."""
+    what: str = "groups"
+    """What the directories are."""
     problem: str | None = None
     """Why it is still there; None when all of it is gone."""
 
@@ -50,8 +54,30 @@ def clean(home: Path, roots: Roots | None = None) -> list[Leftover]:
         if not entry.is_live:
             known[entry.run_id] = tuple(_existing(read_groups(entry.directory)))
     found = [_end(run_id, groups) for run_id, groups in known.items() if groups]
+    found += _take_away(entry for entry in entries if not entry.is_live)
     strays = _strays(place, live | known.keys())
     return found + [_end_stray(run_id, groups) for run_id, groups in strays.items()]
+
+
+def _take_away(lost: Iterable[RunEntry]) -> Iterator[Leftover]:
+    """Remove what lost runs have written in roots of their own; their processes have ended."""
+    for entry in lost:
+        scratch = entry.directory / SCRATCH
+        if not scratch.is_dir():
+            continue
+        from sandbox.kernel.namespaces import find_ids
+        from sandbox.kernel.scratch import remove_scratch
+
+        uid = os.geteuid()
+        ids = None if uid == 0 else find_ids(uid, os.getegid(), roots=Roots())
+        is_gone = remove_scratch(scratch, ids)
+        yield Leftover(
+            run_id=entry.run_id,
+            directories=(scratch,),
+            processes=0,
+            what="directories of a root file system",
+            problem=None if is_gone else "something in it belongs to another user",
+        )
 
 
 def _existing(directories: Iterable[Path]) -> Iterator[Path]:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -349,6 +350,56 @@ def test_a_plain_user_may_be_any_one_user_inside(plain_inside: Inside) -> None:
     assert done.stdout == "1000\n", done.stderr
 
 
+def test_a_plain_user_with_lent_ids_is_many_users_inside(
+    plain_inside: Inside, plain_home: Path, tmp_path: Path, plain_user: Callable[..., Any]
+) -> None:
+    if shutil.which("newuidmap") is None:
+        pytest.skip("newuidmap is not installed")
+    lent = tmp_path / "lent"
+    lent.write_text("nobody:500000:65536\n65534:600000:65536\n")
+    words = ["-m", "sandbox", "run", "-q", "--rootfs", str(plain_home / "rootfs"), "-u", "alice"]
+    script = "id; touch /tmp/x && stat -c %u /tmp/x; chown 7 /tmp/x; cat /proc/self/uid_map"
+    as_root = ["run", "-q", "--rootfs", str(plain_home / "rootfs")]
+    root_script = "mkdir -m 700 /d && touch /d/x && chown -R 7:8 /d && stat -c %u:%g /d/x"
+    (plain_home / "rootfs/tmp").chmod(0o1777)
+    plain_inside("true")  # which skips where there can be no user namespace
+
+    # In a mount namespace of the test's own the files of /etc say what the test wants.
+    shell = (
+        f"mount --bind {lent} /etc/subuid && mount --bind {lent} /etc/subgid && "
+        'exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"'
+    )
+    python = plain_user("python", "-c", "import sys; print(sys.executable)").stdout.strip()
+    environment = {
+        **os.environ,
+        "HOME": str(plain_home),
+        "SANDBOX_HOME": str(plain_home / "sandbox-home"),
+        "PYTHONPATH": f"{Path(__file__).parents[2]}:{sysconfig.get_path('purelib')}",
+    }
+    done = [
+        subprocess.run(
+            ["unshare", "-m", "sh", "-c", shell, "sh", python, *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        for words in (
+            [*words, "--", "sh", "-c", script],
+            ["-m", "sandbox", *as_root, "--", "sh", "-c", root_script],
+        )
+    ]
+
+    assert "uid=1000(alice) gid=1000 groups=44(video)" in done[0].stdout, done[0].stderr
+    assert "\n1000\n" in done[0].stdout
+    assert "500000" in done[0].stdout
+    assert "Operation not permitted" in done[0].stderr
+    assert done[1].stdout == "7:8\n", done[1].stderr
+    left = [run for run in (plain_home / "sandbox-home/runs").iterdir() if (run / "root").exists()]
+    assert left == []
+
+
 def test_a_plain_user_has_no_network_if_none_is_asked_for(plain_inside: Inside) -> None:
     done = plain_inside("sh", "-c", "ip link | grep -c '^[0-9]'", flags=("--network", "none"))
 
@@ -385,6 +436,24 @@ def test_the_killed_supervisors_run_leaves_nothing(
     while (run / "root").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not (run / "root").exists()
+
+
+def test_clean_removes_what_nobody_else_could(
+    cli: Callable[..., Any], inside: Inside, sandbox_home: Path
+) -> None:
+    assert inside("true").status == 0
+    (run,) = (sandbox_home / "runs").iterdir()
+    closed = run / "root/upper/closed"
+    closed.mkdir(parents=True)
+    (closed / "file").write_text("x")
+    closed.chmod(0)
+
+    done = cli("clean")
+
+    assert done.status == 0, done.stderr
+    assert f"{run.name}: removed 1 directories of a root file system" in done.stdout
+    assert not (run / "root").exists()
+    assert run.exists()
 
 
 # --- signals --------------------------------------------------------------------------------------
