@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "sandbox.cli.run",
     "ps": "sandbox.cli.ps",
     "stats": "sandbox.cli.stats",
+    "top": "sandbox.cli.top",
     "kill": "sandbox.cli.kill",
     "stop": "sandbox.cli.stop",
     "pause": "sandbox.cli.pause",
