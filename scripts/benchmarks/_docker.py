@@ -22,6 +22,9 @@ from sandbox.kernel import libc
 IMAGE = "sandbox-bench"
 _READY_SEC = 30
 _STOP_SEC = 20
+_BRIDGE = "10.197.0.1/24"
+GATEWAY = "10.197.0.1"
+"""What containers of a daemon with a bridge can reach."""
 _LINKS = ("sh", "true", "sleep", "cat")
 
 
@@ -55,8 +58,12 @@ class Docker:
 
 
 @contextmanager
-def daemon() -> Iterator[Docker]:
+def daemon(*, bridged: bool = False) -> Iterator[Docker]:
     """Start a daemon and stop it again.
+
+    Args:
+        bridged: Give it a network of its own, with a bridge for its containers; else they have
+            none.
 
     Raises:
         SkippedError: Docker is not installed, we are not root, or the daemon does not start.
@@ -68,7 +75,8 @@ def daemon() -> Iterator[Docker]:
         raise SkippedError("a Docker daemon of our own needs root")
     name = f"bench-docker-{os.getpid()}"
     own = _own_paths()
-    parent = f"{own.get('memory', own.get('', '')).rstrip('/')}/{name}"
+    # On v2 a group that has processes cannot hand controllers on: containers start at the top.
+    parent = f"{own['memory'].rstrip('/')}/{name}" if "memory" in own else f"/{name}-containers"
     # Docker makes the parent in every hierarchy, where parts of its path may not exist yet.
     made = [
         mount / str(ancestor).lstrip("/")
@@ -84,7 +92,7 @@ def daemon() -> Iterator[Docker]:
         group = _mounts()[""] / own[""].lstrip("/") / name
         undo.callback(_remove_groups, [*made, group])
         group.mkdir(parents=True, exist_ok=True)
-        process = _start(base, group)
+        process = _start(base, group, bridged=bridged)
         undo.callback(_stop, process, base)
         docker = Docker(host=f"unix://{base}/docker.sock", parent=parent, directory=group)
         _wait_until_ready(docker, process, base)
@@ -128,8 +136,9 @@ def _remove_groups(tops: list[Path]) -> None:
                     directory.rmdir()
 
 
-def _start(base: Path, group: Path) -> subprocess.Popen[bytes]:
+def _start(base: Path, group: Path, *, bridged: bool) -> subprocess.Popen[bytes]:
     command = [
+        *(["unshare", "--net"] if bridged else []),
         "dockerd",
         f"--data-root={base}/data",
         f"--exec-root={base}/exec",
@@ -137,8 +146,9 @@ def _start(base: Path, group: Path) -> subprocess.Popen[bytes]:
         f"--pidfile={base}/dockerd.pid",
         "--iptables=false",
         "--ip6tables=false",
-        "--bridge=none",
+        *([f"--bip={_BRIDGE}"] if bridged else ["--bridge=none"]),
         "--storage-driver=overlay2",
+        "--exec-opt=native.cgroupdriver=cgroupfs",
     ]
     with (base / "dockerd.log").open("wb") as log:
         return subprocess.Popen(
