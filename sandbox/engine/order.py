@@ -250,7 +250,8 @@ class _Run:
             observed = self.watch.add_late_oom_kills(observed)
         observed = replace(observed, leftover_processes=leftovers)
         totals = self.group.totals()
-        unavailable = {**self.result.unavailable, **self.group.unavailable}
+        unavailable = self.result.unavailable | dict(self.group.unavailable)
+        unavailable |= self.prepared.unavailable
         if self.energy is not None:
             totals = self.energy.add_to(totals)
             unavailable |= self.energy.unavailable

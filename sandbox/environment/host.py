@@ -53,6 +53,8 @@ class Prepared:
     """Contents of the files that a root of its own gets, by name."""
     spec: RunSpec | None = None
     """What was asked for, completed by what the image says; None where there is none."""
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """Metrics that cannot be measured in what was prepared, and why."""
     held: tuple[int, ...] = ()
     """Descriptors to keep open as long as the run lasts."""
 

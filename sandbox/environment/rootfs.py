@@ -128,6 +128,9 @@ def prepare_in_root(
         warnings=tuple(_warnings(ids)),
         root_files=_files(hostname, root_spec),
         spec=_completed(spec, root),
+        unavailable={"network": "the run has no network"}
+        if root_spec.network is Network.NONE
+        else {},
         held=() if root.held_fd is None else (root.held_fd,),
     )
 

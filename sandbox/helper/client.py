@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from sandbox import errors
 from sandbox.errors import LaunchError, SandboxError, SpecError
@@ -15,6 +15,9 @@ from sandbox.helper.protocol import receive_message, send_message
 from sandbox.records.result import Outcome, RunResult
 from sandbox.spec import DEFAULT_INTERVAL_NS, Capture, Limits, RunSpec
 from sandbox.units import parse_duration, parse_size_or_unlimited
+
+if TYPE_CHECKING:
+    from sandbox.records.enclosure import RootSpec
 
 Stream = int | IO[Any] | None
 """A descriptor, an open file, or None for the caller's own."""
@@ -111,6 +114,9 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     user: str | None = None,
+    image: str | None = None,
+    rootfs: str | os.PathLike[str] | None = None,
+    root: RootSpec | None = None,
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
@@ -134,6 +140,9 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         env: Variables to set on top of this process's own.
         cwd: Where to start; this process's directory unless given.
         user: `name`, `uid` or `user:group`.
+        image: The name or id of an image of this machine to run in.
+        rootfs: A directory with a root file system to run in.
+        root: All that can be asked of one; `image` and `rootfs` are shorthands.
         stdin: What the program reads; likewise `stdout` and `stderr` what it writes to.
         stdout: See `stdin`.
         stderr: See `stdin`.
@@ -160,6 +169,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         environment=dict(env or {}),
         user=user,
         workdir=None if cwd is None else os.fspath(cwd),
+        root=_root_of(image, rootfs, root),
         name=name,
         capture=_capture_of(capture),
         strict=strict,
@@ -198,6 +208,19 @@ def _merge(
         if getattr(base, field) is not None:
             raise SpecError(f"{field} is given twice: in `limits` and as an argument")
     return replace(base, **shorthands)
+
+
+def _root_of(
+    image: str | None, rootfs: str | os.PathLike[str] | None, root: RootSpec | None
+) -> RootSpec | None:
+    given = [part for part in (image, rootfs, root) if part is not None]
+    if len(given) > 1:
+        raise SpecError("of `image`, `rootfs` and `root` one can be given")
+    if not given or root is not None:
+        return root
+    from sandbox.records.enclosure import RootSpec
+
+    return RootSpec(image=image, rootfs=None if rootfs is None else os.fspath(rootfs))
 
 
 def _duration_ns(duration: float | str) -> int:

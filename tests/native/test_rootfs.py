@@ -520,3 +520,34 @@ def test_init_tells_the_signal_that_ended_the_program(inside: Inside) -> None:
     done = inside("sh", "-c", "kill -SEGV $$", flags=("--init",))
 
     assert done.status == 139
+
+
+# --- from Python ----------------------------------------------------------------------------------
+
+
+def test_a_function_call_runs_in_a_root_file_system(
+    rootfs: Path, sandbox_home: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import sys, sandbox\n"
+        "result = sandbox.run(['sh', '-c', 'exit 3'], rootfs=sys.argv[1], memory='64m')\n"
+        "print(result.exit_code, result.spec['root']['network'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(rootfs)],
+        env={**os.environ, "SANDBOX_HOME": str(sandbox_home)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+    assert done.stdout == "3 host\n", done.stderr
+
+
+def test_a_run_without_a_network_says_so(inside: Inside, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+
+    inside("true", flags=("--network", "none", "-o", result))
+
+    assert json.loads(result.read_text())["unavailable"]["network"] == "the run has no network"
