@@ -29,6 +29,7 @@ COMMANDS = {
     "inspect": "sandbox.cli.inspect",
     "runs": "sandbox.cli.runs",
     "bench": "sandbox.cli.bench",
+    "compare": "sandbox.cli.compare",
     "budget": "sandbox.cli.budget",
     "sweep": "sandbox.cli.sweep",
     "venv": "sandbox.cli.venv",

@@ -80,8 +80,15 @@ def _hyperfine_result(benchmark: Benchmark) -> dict[str, Any]:
         "outcomes": [one.outcome for one in repeats],
         "mean_interval_95": times.interval,
         "throttled_ratio": [one.throttled_ratio for one in repeats],
+        "cpu_seconds": [_cpu_seconds(one) for one in repeats],
     }
     return plain
+
+
+def _cpu_seconds(one: Repeat) -> float | None:
+    if one.cpu_user_usec is None or one.cpu_system_usec is None:
+        return None
+    return (one.cpu_user_usec + one.cpu_system_usec) / USEC_PER_SEC
 
 
 def _times(benchmark: Benchmark) -> Statistics:
