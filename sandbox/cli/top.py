@@ -63,8 +63,8 @@ def top(
     """Show running sandboxes on the whole screen, with curves of the selected one.
 
     Arrows select; c, m, n and t sort by CPU, memory, name and age; p pauses or lets go, s stops and
-    k kills the selected one; q quits. In a replay, space holds it, left and right move by 5 s, and
-    + and - change the speed. CPU % is by the clock: 100 is one CPU.
+    k kills the selected one; q quits. In a replay, space holds it, left and right move by 5 s, plus
+    and minus change the speed. CPU % is by the clock: 100 is one CPU.
     """
     if replay is not None and (names or cgroup):
         raise typer.BadParameter("a replay is of one recorded run alone")

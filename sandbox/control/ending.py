@@ -11,12 +11,11 @@ from pathlib import Path
 
 from sandbox.control.naming import Names
 from sandbox.control.request import DeafError, EndedError, ask
-from sandbox.control.running import RunningSandbox
+from sandbox.control.running import RunningSandbox, is_live
 from sandbox.errors import KernelError, SandboxError, StoreError
 from sandbox.kernel import v2
 from sandbox.kernel.processes import find_state
 from sandbox.kernel.roots import Roots
-from sandbox.store.locks import is_locked
 from sandbox.store.reading import load
 
 _KILL_PATIENCE_SEC = 10.0
@@ -87,7 +86,7 @@ def wait_until_over(sandbox: RunningSandbox, timeout_sec: float | None = None) -
     deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
     pidfd = _open(sandbox.supervisor_pid)
     try:
-        while _is_live(sandbox):
+        while is_live(sandbox):
             if deadline is not None and time.monotonic() > deadline:
                 return False
             if sandbox.supervisor_pid is not None and find_state(sandbox.supervisor_pid) == "T":
@@ -118,19 +117,6 @@ def _pause(pidfd: int | None) -> None:
     poll.register(pidfd, select.POLLIN)
     if poll.poll(_LOOK_SEC * 1_000):
         time.sleep(0.001)  # its lock goes with it
-
-
-def _is_live(sandbox: RunningSandbox) -> bool:
-    if sandbox.directory is None:
-        return sandbox.v2 is not None and v2.is_populated(sandbox.v2)
-    if not sandbox.directory.is_dir():
-        return False
-    try:
-        return is_locked(sandbox.directory)
-    except StoreError:
-        if sandbox.directory.is_dir():
-            raise
-        return False
 
 
 def wait_for_status(asked: str, names: Names) -> int:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sandbox.control.running import RunningSandbox
+from sandbox.control.running import RunningSandbox, is_live
 from sandbox.errors import HostError, SandboxError
 from sandbox.kernel.processes import find_state
 from sandbox.records.program import control_name
@@ -15,6 +15,8 @@ from sandbox.records.program import control_name
 ANSWER_SEC = 15.0
 """Long enough for a group that is killed while its processes wait for a disk."""
 _ANSWER_BYTES = 1 << 14
+_NOBODY_SEC = 1.0
+_RETRY_SEC = 0.01
 
 
 class EndedError(SandboxError):
@@ -39,7 +41,17 @@ def ask(
         DeafError: there is no such supervisor here, or it does not answer.
         RefusedError: it refuses, or it cannot be done.
     """
-    plain = _exchange(sandbox, request, timeout_sec)
+    deadline = time.monotonic() + _NOBODY_SEC
+    while (plain := _exchange(sandbox, request, timeout_sec)) is None:
+        if not is_live(sandbox):
+            raise EndedError(f"{sandbox.called} has just ended")
+        if time.monotonic() > deadline:
+            raise DeafError(
+                f"nobody takes requests for {sandbox.called}",
+                hint="it was started by an older version, or runs in another network namespace, "
+                "such as a container's",
+            )
+        time.sleep(_RETRY_SEC)  # it is about to begin, or to end
     if plain.get("over"):
         raise EndedError(f"{sandbox.called} has just ended")
     if "error" in plain:
@@ -49,7 +61,8 @@ def ask(
 
 def _exchange(
     sandbox: RunningSandbox, request: Mapping[str, Any], timeout_sec: float
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
+    """Return the answer; None if there is nobody to give one."""
     import socket
 
     if _is_stopped(sandbox):
@@ -68,11 +81,7 @@ def _exchange(
             )
             plain = json.loads(sender.recv(_ANSWER_BYTES))
         except (ConnectionError, FileNotFoundError):
-            raise DeafError(
-                f"nobody takes requests for {sandbox.called}",
-                hint="it is about to end, was started by an older version, or runs in another "
-                "network namespace, such as a container's",
-            ) from None
+            return None
         except OSError as exc:
             raise DeafError(
                 f"the supervisor of {sandbox.called} does not answer: "

@@ -133,6 +133,24 @@ def find_running(asked: str, sandboxes: Sequence[RunningSandbox]) -> RunningSand
     )
 
 
+def is_live(sandbox: RunningSandbox) -> bool:
+    """Return whether a sandbox that was found is still there.
+
+    Raises:
+        StoreError: its run directory cannot be looked at any more.
+    """
+    if sandbox.directory is None:
+        return sandbox.v2 is not None and v2.is_populated(sandbox.v2)
+    if not sandbox.directory.is_dir():
+        return False
+    try:
+        return is_locked(sandbox.directory)
+    except StoreError:
+        if sandbox.directory.is_dir():
+            raise
+        return False
+
+
 def _recorded(directory: Path, finder: Finder, roots: Roots) -> RunningSandbox | None:
     with suppress(StoreError, FileNotFoundError):  # removed or ended meanwhile
         # The lock comes first: of a large store only what is live is read.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,7 +27,8 @@ _MOST_BYTES = 4096
 _LETTERS_AT_ONCE = 16
 _MOST_REFUSED = 1_000
 """So many letters of strangers are read; after them, `sandbox kill` alone still works."""
-_NS_PER_SEC = 1_000_000_000
+_MOST_TOLD = 3
+"""Changes that the result's warning tells of; the events have all of them."""
 _FOREVER_NS = 1 << 62
 _REFUSED = "only the run's own user and root may do this, and nobody from inside the run"
 
@@ -71,7 +73,8 @@ class Control:
         self._emit = emit
         self._changed = changed
         self._refused = 0
-        self._changes: list[tuple[int, Change]] = []
+        self._changed_times = 0
+        self._changes: deque[tuple[int, Change]] = deque(maxlen=_MOST_TOLD)
 
     def serve(self) -> bool:
         """Take the requests that wait; return whether more of them will be taken."""
@@ -142,6 +145,7 @@ class Control:
             change = self._limits.change(values)
         finally:
             self._changed()  # what was put back after a refusal was read again, too
+        self._changed_times += 1
         self._changes.append((time.monotonic_ns(), change))
         changed = {
             new.name: {
@@ -160,11 +164,13 @@ class Control:
         """Return what a reader of the result should know of all this."""
         warnings: list[RunWarning] = []
         if self._changes:
-            told = (self._describe(*change) for change in self._changes)
+            told = "; ".join(self._describe(*change) for change in self._changes)
+            times = "" if self._changed_times <= _MOST_TOLD else f" {self._changed_times} times"
+            last = ", the last ones" if times else ""
             warnings.append(
                 RunWarning(
                     code="updated",
-                    text=f"limits were changed while it ran: {'; '.join(told)}",
+                    text=f"limits were changed{times} while it ran{last}: {told}",
                     hint="shares of a limit are those of the last one",
                 )
             )

@@ -288,6 +288,20 @@ def test_a_new_cpu_limit_holds_the_program_from_then_on(start: Command, load: Co
     assert share < 0.6  # of the CPU that it had before
 
 
+@both
+@pytest.mark.slow
+def test_a_limit_on_cpu_time_goes_by_the_new_speed(start: Command, load: Command) -> None:
+    one = start("spent", *load("burn", 60), flags=("--cpus", "0.1", "--cpu-time", "300ms"))
+    ask(one, {"act": "update", "limits": {"cpus": 1.0}})
+
+    assert wait_until_over(one, PATIENCE_SEC)
+
+    result = sandbox.load("spent").result
+    assert result.outcome == "cpu_time_exceeded"
+    # If it were looked at when 0.1 CPUs could have used it up, that would be after three seconds.
+    assert (result.totals.cpu_usage_usec or 0) < 1_000_000
+
+
 # --- who may, who is reached
 
 

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from sandbox.control import request as request_module
 from sandbox.control.request import DeafError, EndedError, RefusedError, ask
 from sandbox.control.running import RunningSandbox
 from sandbox.records.host import Mode
+from sandbox.records.light import replace
 from sandbox.records.program import control_name
 from sandbox.records.stats import State
 
@@ -96,9 +98,29 @@ def test_an_answer_may_be_an_error(
     assert getattr(caught.value, "hint", None) == hint
 
 
-def test_nobody_there_is_one_error() -> None:
+def test_nobody_there_is_one_error(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_module, "_NOBODY_SEC", 0.05)
+    one = replace(sandbox_of(), v2=host.group("run-x", pids="9\n"))
+
     with pytest.raises(DeafError, match="nobody takes requests for x"):
-        ask(sandbox_of(), {"act": "pause"})
+        ask(one, {"act": "pause"})
+
+
+def test_nobody_there_any_more_has_ended(host: Any) -> None:
+    one = replace(sandbox_of(), v2=host.group("run-x"))
+
+    with pytest.raises(EndedError, match="x has just ended"):
+        ask(one, {"act": "pause"})
+
+
+def test_who_is_not_there_yet_is_waited_for(host: Any, answering: Answering) -> None:
+    one = replace(sandbox_of(), v2=host.group("run-x", pids="9\n"))
+    later = threading.Timer(0.1, answering, (one, b"{}"))
+    later.start()
+
+    assert ask(one, {"act": "pause"}) == []
+
+    later.join()
 
 
 def test_silence_ends_in_time(answering: Answering) -> None:

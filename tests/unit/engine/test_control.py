@@ -223,6 +223,18 @@ def test_an_update_is_applied_whole_told_and_warned_of(run: Run) -> None:
     assert "memory from 64 MiB to 32 MiB, pids from 4096 to 9 at " in warning.text
 
 
+def test_of_many_updates_the_last_ones_are_told(run: Run) -> None:
+    for pids in range(10, 20):
+        run.ask({"act": "update", "limits": {"pids": pids}})
+
+    (warning,) = run.control.problems()
+
+    assert warning.text.startswith(
+        "limits were changed 10 times while it ran, the last ones: pids from 16 to 17 at "
+    )
+    assert warning.text.count("pids from") == 3
+
+
 def test_a_limit_that_the_host_cannot_hold_puts_all_of_them_back(run: Run) -> None:
     before = run.limits.reports
     run.group.refuses["memory"] = LimitState.UNAVAILABLE
