@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,7 +20,7 @@ _NEW_USER = 0x1000_0000
 _NEW_PID = 0x2000_0000
 _NEW_NETWORK = 0x4000_0000
 
-_RANGE = re.compile(r"([^:]+):(\d+):(\d+)")
+_RANGE = r"([^:]+):(\d+):(\d+)"
 _TOOLS = ("/usr/bin/newuidmap", "/usr/bin/newgidmap")
 
 HINT_CLOSED = (
@@ -78,12 +76,15 @@ def _stack(own: int, lent: Iterable[tuple[int, int]]) -> tuple[tuple[int, int, i
 
 
 def _lent(path: Path, uid: int) -> list[tuple[int, int]]:
+    import pwd
+    import re
+
     try:
         names = {str(uid), pwd.getpwuid(uid).pw_name}
     except KeyError:
         names = {str(uid)}
     lines = (find_text(path) or "").splitlines()
-    found = [match for line in lines if (match := _RANGE.fullmatch(line.strip()))]
+    found = [match for line in lines if (match := re.fullmatch(_RANGE, line.strip()))]
     return [
         (int(match[2]), int(match[3])) for match in found if match[1] in names and int(match[3])
     ]

@@ -37,8 +37,8 @@ def measure(options: Options) -> Iterator[Result]:
         ours = stack.enter_context(cli())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-bench-")))
         sides: dict[str, Side] = {
-            _OURS: _timed(ours.run("--", "true"), ours.environment),
-            _PYTHON: _timed([sys.executable, "-c", "import typer"], ours.environment),
+            _OURS: timed(ours.run("--", "true"), ours.environment),
+            _PYTHON: timed([sys.executable, "-c", "import typer"], ours.environment),
         }
         absent: dict[str, object] = {}
         peers = {
@@ -78,7 +78,7 @@ def _results(found: Mapping[str, tuple[float, ...]]) -> Iterator[Result]:
             )
 
 
-def _timed(command: list[str], environment: Mapping[str, str] | None = None) -> Side:
+def timed(command: list[str], environment: Mapping[str, str] | None = None) -> Side:
     """Return a function that runs the command and returns its wall time in milliseconds."""
 
     def run() -> float:
@@ -103,7 +103,7 @@ def _timed(command: list[str], environment: Mapping[str, str] | None = None) -> 
 
 
 def _docker_side(stack: ExitStack) -> Side:
-    return _timed(stack.enter_context(_docker.daemon()).run_command("true"))
+    return timed(stack.enter_context(_docker.daemon()).run_command("true"))
 
 
 def _podman_side(stack: ExitStack, scratch: Path) -> Side:
@@ -123,7 +123,7 @@ def _podman_side(stack: ExitStack, scratch: Path) -> Side:
     )
     if image.returncode != 0:
         raise SkippedError(image.stderr.decode(errors="replace").strip()[-200:])
-    return _timed([*base, "run", "--rm", "--network", "none", "sandbox-bench", "true"])
+    return timed([*base, "run", "--rm", "--network", "none", "sandbox-bench", "true"])
 
 
 def _runexec_side(scratch: Path) -> Side:
@@ -132,4 +132,4 @@ def _runexec_side(scratch: Path) -> Side:
         raise SkippedError("BenchExec is not installed")
     output = str(scratch / "runexec.log")
     command = [str(runexec), "--no-container", "--quiet", "--output", output]
-    return _timed([*command, "--", shutil.which("true") or "true"])
+    return timed([*command, "--", shutil.which("true") or "true"])

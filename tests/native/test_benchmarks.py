@@ -16,7 +16,15 @@ _PROJECT = Path(__file__).parents[2]
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("name", "figures"),
-    [("tick", 3), ("slowdown", 2), ("many", 2), ("launch", 1), ("api", 2), ("kill", 4)],
+    [
+        ("tick", 3),
+        ("slowdown", 2),
+        ("many", 2),
+        ("launch", 1),
+        ("rootfs", 1),
+        ("api", 2),
+        ("kill", 4),
+    ],
 )
 def test_a_benchmark_prints_its_figures(name: str, figures: int, tmp_path: Path) -> None:
     record = tmp_path / "results.json"
