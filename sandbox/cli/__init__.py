@@ -30,6 +30,7 @@ COMMANDS = {
     "runs": "sandbox.cli.runs",
     "bench": "sandbox.cli.bench",
     "compare": "sandbox.cli.compare",
+    "profile": "sandbox.cli.profile",
     "budget": "sandbox.cli.budget",
     "sweep": "sandbox.cli.sweep",
     "venv": "sandbox.cli.venv",

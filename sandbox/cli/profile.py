@@ -1,0 +1,159 @@
+"""`sandbox profile`, and `python -m sandbox.profiler`: an environment file to a table."""
+
+# Without `from __future__ import annotations`, as in `run`: typer reads the flags' types.
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandbox.cli.bench import end_of_output, run_hook
+from sandbox.cli.console import CommandExit, print_error, say
+from sandbox.cli.environments import provide_venv
+from sandbox.cli.options import option
+from sandbox.errors import SpecError
+
+if TYPE_CHECKING:
+    from sandbox.profiler.session import Profile
+    from sandbox.profiler.settings import Settings
+    from sandbox.records.venv import Venv
+
+_USAGE_ERROR = 2
+_ASKED, _RESULTS = "What to profile", "Results"
+
+
+class Format(StrEnum):
+    """How the rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+def profile(
+    environment: Annotated[
+        Path,
+        option("--environment", "-e", panel=_ASKED, metavar="FILE", help="The environment file."),
+    ],
+    modellist: Annotated[
+        str | None,
+        option(
+            "--modellist",
+            "-m",
+            panel=_ASKED,
+            metavar="A,B,C",
+            help="Models: the script is run once for each, with it as first argument.",
+        ),
+    ] = None,
+    modelfile: Annotated[
+        Path | None,
+        option("--modelfile", "-f", panel=_ASKED, metavar="FILE", help="Models, one a line."),
+    ] = None,
+    source_env: Annotated[
+        bool,
+        option(
+            "--source-env",
+            panel=_ASKED,
+            help="Let a shell read the environment file: commands in it are then run.",
+        ),
+    ] = False,
+    output_format: Annotated[
+        Format, option("--format", panel=_RESULTS, help="table, json, csv or markdown.")
+    ] = Format.TABLE,
+    resume: Annotated[
+        bool,
+        option("--resume", panel=_RESULTS, help="Go on where a session of the same was ended."),
+    ] = False,
+) -> None:
+    """Run a script for several models in one budget and say what each used.
+
+    Exit status 1 when a model's script failed; 2 when the environment file cannot be meant.
+    """
+    from sandbox.profiler.models import read_models
+    from sandbox.profiler.session import check_paths
+    from sandbox.profiler.settings import read_settings
+
+    try:
+        settings = read_settings(environment, source=source_env, environ=os.environ)
+        models = read_models(modellist, modelfile)
+        check_paths(settings, models)
+        venv = _venv_of(settings)
+    except SpecError as error:
+        print_error(error)
+        raise CommandExit(_USAGE_ERROR) from None
+    for note in settings.notes:
+        say(f"sandbox: warning: {note}")
+    _prerun(settings)
+    done = _run(settings, models, venv, resume=resume)
+    text = _rendered(done, output_format)
+    _append(settings, done)
+    typer.echo(text)
+    if done.stopped_with is not None:
+        say("sandbox: stopped by a signal; --resume goes on from here")
+        raise CommandExit(done.stopped_with)
+    if not all(row.is_good for row in done.rows):
+        raise CommandExit(1)
+
+
+def _venv_of(settings: "Settings") -> "Venv | None":
+    files, packages = [], []
+    words = iter(settings.packages)
+    for word in words:
+        if word in {"-r", "--requirement"}:
+            files.append(settings.directory / next(words, ""))
+        else:
+            packages.append(word)
+    return provide_venv(None, files, packages)
+
+
+def _prerun(settings: "Settings") -> None:
+    if settings.prerun is None:
+        return
+    from sandbox.errors import HostError
+
+    here = Path.cwd()
+    os.chdir(settings.directory)
+    try:
+        status = run_hook(settings.prerun)
+    finally:
+        os.chdir(here)
+    if status != 0:
+        raise HostError(
+            f"PRERUN ended with status {status}: {settings.prerun}",
+            hint="nothing was profiled; try it by hand in DIR",
+        )
+
+
+def _run(settings: "Settings", models: Any, venv: "Venv | None", *, resume: bool) -> "Profile":
+    from sandbox.engine.order import run
+    from sandbox.profiler.session import Around, run_profile
+    from sandbox.store.reading import blocks_of
+
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)  # no model may read what is meant for another one
+    os.close(null)
+    around = Around(execute=run, blocks_of=blocks_of, output_of=end_of_output, say=say)
+    return run_profile(settings, models, venv, around, resume=resume)
+
+
+def _rendered(done: "Profile", output_format: Format) -> str:
+    from sandbox.report.profile import render_csv, render_json, render_profiles
+
+    if output_format is Format.JSON:
+        return render_json(done.rows)
+    if output_format is Format.CSV:
+        return render_csv(done.rows)
+    if output_format is Format.MARKDOWN:
+        return render_profiles(done.rows, "github")
+    return f"Final Usage Stats\n{render_profiles(done.rows)}"
+
+
+def _append(settings: "Settings", done: "Profile") -> None:
+    from sandbox.profiler.session import append_summary
+    from sandbox.report.profile import render_profiles
+
+    if done.rows:
+        append_summary(settings, render_profiles(done.rows))

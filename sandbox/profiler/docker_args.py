@@ -1,0 +1,147 @@
+"""DOCK_ARGS: each of docker's flags to what it means here, or an error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sandbox.errors import SpecError
+from sandbox.spec import Ulimit, parse_environment, parse_signal
+from sandbox.units import (
+    UNLIMITED,
+    parse_cpu_list,
+    parse_cpus,
+    parse_duration,
+    parse_size,
+    parse_size_or_unlimited,
+)
+
+_SHORT = {
+    "-c": "--cpu-shares",
+    "-e": "--env",
+    "-m": "--memory",
+    "-u": "--user",
+    "-v": "--volume",
+    "-w": "--workdir",
+}
+_IMAGE_HINT = "without an image the script sees the host's own files: name the host's path in it"
+
+# What is so already, for a script that runs on the host itself.
+_NO_MEANING = frozenset({"--rm", "-i", "-t", "-it", "-ti", "--interactive", "--tty", "--init"})
+_HOSTS = frozenset({"--network", "--net", "--ipc", "--pid", "--uts"})
+
+
+def _pids(text: str) -> int:
+    number = int(text)
+    return UNLIMITED if number in {0, -1} else number
+
+
+_LIMITS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--cpus": ("cpus", parse_cpus),
+    "--cpuset-cpus": ("cpuset_cpus", parse_cpu_list),
+    "--cpu-shares": ("cpu_shares", int),
+    "--memory": ("memory_bytes", parse_size_or_unlimited),
+    "--memory-swap": ("memory_swap_bytes", parse_size_or_unlimited),
+    "--memory-reservation": ("memory_reservation_bytes", parse_size),
+    "--pids-limit": ("pids", _pids),
+}
+_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--user": ("user", str),
+    "--workdir": ("workdir", str),
+    "--stop-signal": ("stop_signal", parse_signal),
+    "--stop-timeout": ("stop_timeout_ns", parse_duration),
+}
+
+
+class DockerArgs:
+    """What the flags ask for."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.limits: dict[str, Any] = {}
+        self.fields: dict[str, Any] = {}
+        self.environment: dict[str, str] = {}
+        self._ulimits: list[Ulimit] = []
+        self._cfs: dict[str, int] = {}
+
+    def take(self, words: Sequence[str]) -> None:
+        """Take the words of DOCK_ARGS.
+
+        Raises:
+            SpecError: a flag is unknown, has no value, or cannot be had without an image.
+        """
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
+            if word in _NO_MEANING:
+                continue
+            flag, value = _split(word, rest)
+            try:
+                self._take_one(flag, value)
+            except ValueError:
+                raise SpecError(f"{flag}: `{value}` is not a number") from None
+        if self._ulimits:
+            self.limits["ulimits"] = tuple(self._ulimits)
+        if "--cpu-quota" in self._cfs:
+            period = self._cfs.get("--cpu-period", 100_000)
+            self.limits["cpus"] = self._cfs["--cpu-quota"] / period
+
+    def _take_one(self, flag: str, value: str) -> None:
+        if flag in _LIMITS:
+            name, parse = _LIMITS[flag]
+            self.limits[name] = parse(value)
+        elif flag in _FIELDS:
+            name, parse = _FIELDS[flag]
+            self.fields[name] = parse(value)
+        elif flag == "--ulimit":
+            self._ulimits.append(Ulimit.parse(value))
+        elif flag == "--env":
+            self.environment |= parse_environment((value,))[0]
+        elif flag in {"--cpu-quota", "--cpu-period"}:
+            self._cfs[flag] = int(value)
+        elif flag in {"--volume", "--mount"}:
+            _check_volume(flag, value)
+        elif flag in _HOSTS and value == "host":
+            return
+        else:
+            raise SpecError(
+                f"the flag {flag} has no meaning for a script that runs without an image",
+                hint="known are " + ", ".join(sorted({*_LIMITS, *_FIELDS, "--ulimit", "--env"})),
+            )
+
+
+def _split(word: str, rest: list[str]) -> tuple[str, str]:
+    """Return flag and value of `--a=b`, `--a b`, `-m b` and `-mb`."""
+    if word.startswith("--"):
+        flag, equals, value = word.partition("=")
+        known = flag in {*_LIMITS, *_FIELDS, *_HOSTS, *_MORE}
+        if equals or not known:
+            return flag, value
+    elif word[:2] in _SHORT:
+        flag = _SHORT[word[:2]]
+        if len(word) > 2:  # noqa: PLR2004 - the dash and the letter
+            return flag, word[2:].removeprefix("=")
+    else:
+        return word, ""
+    if not rest:
+        raise SpecError(f"the flag {flag} has no value")
+    return flag, rest.pop(0)
+
+
+_MORE = frozenset({"--ulimit", "--env", "--cpu-quota", "--cpu-period", "--volume", "--mount"})
+
+
+def _check_volume(flag: str, value: str) -> None:
+    """Let pass what is so on the host: a directory under its own name."""
+    if flag == "--mount":
+        parts: Mapping[str, str] = dict(part.partition("=")[::2] for part in value.split(","))
+        source = parts.get("source", parts.get("src", ""))
+        target = parts.get("target", parts.get("dst", parts.get("destination", "")))
+    else:
+        source, _, rest = value.partition(":")
+        target = rest.split(":")[0]
+    if not source or source.rstrip("/") != target.rstrip("/"):
+        raise SpecError(
+            f"{flag} {value}: {target or 'a volume'} cannot be another directory without an image",
+            hint=_IMAGE_HINT,
+        )

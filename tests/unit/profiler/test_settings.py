@@ -1,0 +1,180 @@
+"""The variables become settings; each mistake is one error with file, line and name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.errors import SpecError
+from sandbox.profiler.docker_args import DockerArgs
+from sandbox.profiler.settings import Settings, read_settings
+from sandbox.units import UNLIMITED
+
+GOOD = {
+    "DIR": "bench",
+    "SCRIPT": "test_perf.py",
+    "COMMAND": "sh",
+    "SAMPLETIME": "1",
+    "OUTPUTFILE": "out.txt",
+}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a script, to be in."""
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench/test_perf.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(text: str = "", *, source: bool = False, **changes: str | None) -> Settings:
+    values = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
+    Path("env.template").write_text(
+        "".join(f"{name}={value}\n" for name, value in values.items()) + text
+    )
+    return read_settings(Path("env.template"), source=source, environ=os.environ)
+
+
+def test_the_smallest_file_is_enough(place: Path) -> None:
+    settings = read()
+
+    assert settings.directory == place / "bench"
+    assert settings.argv(None) == ("sh", "test_perf.py")
+    assert settings.argv("net.onnx") == ("sh", "test_perf.py", "net.onnx")
+    assert settings.step_ns == 10**9
+    assert settings.limits.cpus is None
+    assert settings.notes == ()
+
+
+def test_the_limits_are_read_as_docker_reads_them(place: Path) -> None:
+    settings = read('DOCKCPUS="1.0"\nDOCKMEMORY="0.5g"\n')
+
+    assert settings.limits.cpus == 1.0
+    assert settings.limits.memory_bytes == 512 << 20
+
+
+def test_both_names_of_dockers_arguments_hold(place: Path) -> None:
+    settings = read('DOCK_ARGS="--pids-limit=64 -e A=1"\nDOCKER_ARGS="-m 64m --rm -eB=2"\n')
+
+    assert (settings.limits.pids, settings.limits.memory_bytes) == (64, 64 << 20)
+    assert settings.environment == {"A": "1", "B": "2"}
+
+
+def test_a_directory_may_be_absolute(place: Path) -> None:
+    assert read(DIR=str(place / "bench")).directory == place / "bench"
+
+
+def test_a_directory_is_looked_for_beside_the_file_too(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read()
+    (place / "elsewhere").mkdir()
+    monkeypatch.chdir(place / "elsewhere")
+
+    settings = read_settings(place / "env.template", source=False, environ=os.environ)
+
+    assert settings.directory == place / "bench"
+
+
+@pytest.mark.parametrize("name", list(GOOD))
+def test_a_variable_that_is_missing_or_empty_is_named(place: Path, name: str) -> None:
+    with pytest.raises(SpecError, match=rf"env\.template:\d: {name} is missing") as missing:
+        read(**{name: None})
+    with pytest.raises(SpecError, match=rf"env\.template:\d: {name} is empty") as empty:
+        read(**{name: '""'})
+
+    assert missing.value.hint
+    assert missing.value.hint == empty.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("DIR", "nowhere", "there is no directory nowhere"),
+        ("SCRIPT", "none.py", "there is no none.py"),
+        ("COMMAND", "no-such-program", "there is no program no-such-program"),
+        ("COMMAND", '"sh \'x"', "no closing quotation"),
+        ("SAMPLETIME", "soon", "is not a duration"),
+        ("SAMPLETIME", "0.0001", "the shortest sample time is 0.001 s"),
+        ("OUTPUTFILE", "nowhere/out.txt", "cannot be a file"),
+        ("DOCKCPUS", "-1", "a limit of -1 CPUs"),
+        ("DOCKCPUS", "many", "is not a number of CPUs"),
+        ("DOCKCPUS", "4096", "4096 CPUs were asked for, but this host has"),
+        ("DOCKMEMORY", "2x", "is not a size"),
+        ("DOCKMEMORY", "1m", "too small"),
+        ("DOCK_ARGS", "--gpus=all", "the flag --gpus has no meaning"),
+        ("DOCKER_ARGS", "--privileged", "the flag --privileged has no meaning"),
+        ("DOCK_ARGS", '"-v /data:/mnist_data"', "/mnist_data cannot be another directory"),
+        ("DOCK_ARGS", "--pids-limit=x", "is not a number"),
+        ("DOCK_ARGS", "-m", "has no value"),
+        ("IMAGEREPO", "tensorflow/tensorflow:1.15.0-py3", "a profile cannot run in an image"),
+        ("APTREQUIREMENTS", "wget", "cannot be installed for one run"),
+        ("DOCFILE", "env.template", "an image cannot be built"),
+    ],
+)
+def test_a_wrong_value_is_one_error_with_file_line_and_name(
+    place: Path, name: str, value: str, words: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        read(**{name: value})
+
+    assert f": {name}: " in str(caught.value)
+    assert str(caught.value).startswith("env.template:")
+    assert words in str(caught.value)
+
+
+def test_an_unknown_variable_is_a_note_with_the_nearest_name(place: Path) -> None:
+    settings = read("DOCKMEMRY=2g\nlower=1\n")
+
+    assert settings.notes == (
+        "env.template:6: DOCKMEMRY is not a known variable: did you mean DOCKMEMORY?",
+    )
+
+
+def test_a_dockerfile_that_is_not_there_is_only_a_name(place: Path) -> None:
+    assert read("DOCFILE=Dockerfile\n").notes == ()
+
+
+def test_a_shell_reads_the_file_when_it_is_allowed_to(place: Path) -> None:
+    with pytest.raises(SpecError, match="needs a shell"):
+        read("DOCKMEMORY=$(echo 64m)\n")
+
+    settings = read("DOCKMEMORY=$(echo 64m)\nTYPO=1\n", source=True)
+
+    assert settings.limits.memory_bytes == 64 << 20
+    assert settings.notes == ("env.template:7: TYPO is not a known variable",)
+    with pytest.raises(SpecError, match=r"cannot read env\.template"):
+        read("exit 3\n", source=True)
+
+
+def test_a_file_that_is_not_there_is_named(place: Path) -> None:
+    with pytest.raises(SpecError, match="cannot read the environment file none: No such file"):
+        read_settings(Path("none"), source=False, environ={})
+
+
+def test_flags_of_docker_in_all_their_forms() -> None:
+    args = DockerArgs()
+
+    words = ["--cpus=1.5", "-m", "1g", "--memory-swap=-1", "-c512", "--ulimit", "nofile=64", "-it"]
+    words += ["--network=host", "-v", "/data/:/data:ro", "--mount", "type=bind,src=/a,dst=/a"]
+    words += ["-u", "1:1", "--cpu-quota", "50000", "--stop-timeout", "5"]
+    args.take(words)
+
+    assert args.limits["cpus"] == 0.5  # the last word
+    assert args.limits["memory_swap_bytes"] == UNLIMITED
+    assert args.limits["cpu_shares"] == 512
+    assert args.limits["ulimits"][0].soft == 64
+    assert args.fields == {"user": "1:1", "stop_timeout_ns": 5 * 10**9}
+
+
+@given(st.lists(st.text(max_size=12), max_size=5))
+def test_any_words_are_taken_or_refused(words: list[str]) -> None:
+    try:
+        DockerArgs().take(words)
+    except SpecError:
+        return
