@@ -13,6 +13,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+SLOW_PAGES = {"docs/tutorial/choose-a-model.md"}  # a real sweep: most of a minute
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,14 @@ def _model() -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("_model")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW_PAGES else [])
+        for page in PAGES
+        for name in [str(page.relative_to(PROJECT))]
+    ],
+)
 def test_the_page_shows_what_happens(page: Path, console: ModuleType) -> None:
     steps = console.parse_page(page.read_text())
 
