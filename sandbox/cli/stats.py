@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`, as in `run`: typer reads the flags' types.
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -160,7 +161,10 @@ def stats(
         is_whole=wide or as_csv or as_jsonl or format_text not in _DOCKERS,
         interval_ns=interval_ns,
     )
+    _allow_many_files()
     watched = Watch(spec)
+    # What is here now stays to the end: the collector need not look at it again and again.
+    gc.freeze()
     try:
         if no_stream:
             sys.stdout.write(output.render(_look_once(watched, output, interval_ns)))
@@ -168,6 +172,14 @@ def stats(
             _stream(watched, output, interval_ns, stays=watch)
     finally:
         watched.close()
+
+
+def _allow_many_files() -> None:
+    """Take as many descriptors as the system gives: each row keeps about ten."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _output(

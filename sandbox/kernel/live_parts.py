@@ -7,6 +7,7 @@ the group tells; without it only what docker's columns need is read.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,8 @@ Raises:
 _NS_PER_USEC = 1_000
 _DOCKER_TICK_NS = 10_000_000  # docker takes /proc/stat as 100 ticks a second on every host
 _FRESH_NS = 2_000_000  # the kernel counts in ticks of at least a millisecond
+_STAT_NS = 900_000_000  # so that a display of one second has it new every time
+_SHARE_THAT_COUNTS = 20
 _V1_IO = (  # where a scheduler counts, it has the whole; else the throttling layer
     ("blkio.bfq.io_service_bytes_recursive", "blkio.bfq.io_serviced_recursive"),
     ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"),
@@ -50,10 +53,20 @@ class Files:
         self._kept: list[KeptFile] = []
 
     def find(self, path: Path | str) -> KeptFile | None:
-        """Open a file, or return None where there is none or it cannot be read."""
+        """Open a file, or return None where there is none or it cannot be read.
+
+        Raises:
+            KernelError: this process may not open any more.
+        """
         try:
             file = KeptFile(path)
-        except KernelError:
+        except KernelError as error:
+            if error.errno in {errno.EMFILE, errno.ENFILE}:
+                raise KernelError(
+                    f"cannot open {path}: too many files are open",
+                    hint="watch fewer at once, or raise `ulimit -n`: each takes about ten",
+                    errno=error.errno,
+                ) from error
             return None
         try:
             file.read()
@@ -62,6 +75,12 @@ class Files:
             return None
         self._kept.append(file)
         return file
+
+    def drop(self, file: KeptFile | None) -> None:
+        """Close one file early, if there is one."""
+        if file is not None:
+            self._kept.remove(file)
+            file.close()
 
     def close(self) -> None:
         """Close all; a second time does nothing."""
@@ -223,6 +242,11 @@ def _memory(
     *,
     is_whole: bool,
 ) -> Read | None:
+    """Read a few numbers; of memory.stat, which is dear, all or what docker subtracts.
+
+    The latter is read again once a second as docker does, and at once when usage has changed by
+    more than a twentieth.
+    """
     if usage is None:
         return None
     numbers = [(name, file) for name, file in extra.items() if file is not None]
@@ -230,14 +254,25 @@ def _memory(
     def read() -> dict[str, Any]:
         values: dict[str, Any] = {"memory_usage_bytes": parse_number(usage.read())}
         if stat is not None:
-            data = stat.read()
-            parsed = parse_flat(data) if is_whole else find_flat(data, (inactive,))
-            values["memory_stat"] = parsed
+            values["memory_stat"] = parse_flat(stat.read())
         for name, file in numbers:
             values[name] = parse_number(file.read())
         return values
 
-    return read
+    part: dict[str, int] = {}
+    read_ns = read_bytes = 0
+
+    def read_few() -> dict[str, Any]:
+        nonlocal part, read_ns, read_bytes
+        used = int(usage.read())
+        now_ns = time.monotonic_ns()
+        changed = abs(used - read_bytes) * _SHARE_THAT_COUNTS
+        if stat is not None and (changed > read_bytes or now_ns - read_ns > _STAT_NS):
+            part = find_flat(stat.read(), (inactive,))
+            read_ns, read_bytes = now_ns, used
+        return {"memory_usage_bytes": used, "memory_stat": part}
+
+    return read if is_whole else read_few
 
 
 # --- I/O ------------------------------------------------------------------------------------------
@@ -245,15 +280,13 @@ def _memory(
 
 def io_v1(directory: Path, files: Files) -> Read | None:
     """Read v1's block I/O by device."""
-    pairs = (
-        (files.find(directory / moved), files.find(directory / requests))
-        for moved, requests in _V1_IO
-    )
-    found = [(moved, requests) for moved, requests in pairs if moved and requests]
-    moved, requests = next(
-        ((moved, requests) for moved, requests in found if parse_blkio(moved.read())),
-        found[-1] if found else (None, None),
-    )
+    moved = requests = None
+    for names in _V1_IO:
+        files.drop(moved)
+        files.drop(requests)
+        moved, requests = (files.find(directory / name) for name in names)
+        if moved is not None and requests is not None and parse_blkio(moved.read()):
+            break
     if moved is None or requests is None:
         return None
 

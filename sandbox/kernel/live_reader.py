@@ -38,6 +38,7 @@ class LiveReader:
         self.unavailable: dict[str, str] = {}
         """Fields of the readings that the host cannot give, or gives in part: why."""
         self._groups = groups
+        self._is_whole = is_whole
         self._files = parts.Files()
         self._parts = self._open(host, roots, is_whole=is_whole)
 
@@ -109,8 +110,11 @@ class LiveReader:
         return StatsReading(**values)
 
     def read_limits(self) -> dict[str, int | None]:
-        """Return the group's own limits, by the fields of `StatsRow`; None is no limit."""
-        return read_limits(self._groups)
+        """Return the group's own limits, by the fields of `StatsRow`; None is no limit.
+
+        Docker's columns need that of memory alone.
+        """
+        return read_limits(self._groups) if self._is_whole else read_memory_limit(self._groups)
 
     def close(self) -> None:
         """Close the descriptors; a second time does nothing."""
@@ -150,6 +154,17 @@ def read_limits(groups: GroupPaths) -> dict[str, int | None]:
             values["cpu_quota_usec"] = None if quota == UNLIMITED else quota
     values["cpus_allowed"] = _cpus_allowed(groups)
     return values
+
+
+def read_memory_limit(groups: GroupPaths) -> dict[str, int | None]:
+    """Return the limit on memory alone, as `read_limits` does."""
+    if "memory" in groups.v1:
+        path = f"{groups.v1['memory']}/memory.limit_in_bytes"
+    elif groups.v2 is not None:
+        path = f"{groups.v2}/memory.max"
+    else:
+        return {}
+    return {"memory_limit_bytes": _limit(path)}
 
 
 def _memory_v1(directory: str) -> dict[str, int | None]:

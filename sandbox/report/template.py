@@ -108,6 +108,10 @@ class Format:
         Raises:
             SpecError: the template asks for what the records lack.
         """
+        if self.is_json:
+            from sandbox.report.gotemplate.go_json import marshal
+
+            return "".join(marshal(record) + "\n" for record in records)
         lines = "".join(self.template.render(record) + "\n" for record in records)
         if not self.is_table:
             return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from sandbox.report.gotemplate.floats import shortest
 from sandbox.report.gotemplate.values import NO_VALUE, CallProblem, Record, Value
@@ -16,6 +17,7 @@ _SHORT = {
     "\b": "\\b",
     "\f": "\\f",
 }
+_PLAIN = re.compile(r"[\w %./:+-]*", re.ASCII)
 _HTML = frozenset("<>&")
 _LINE_SEPARATORS = frozenset("\u2028\u2029")
 _LARGE = 1e21
@@ -54,6 +56,8 @@ def _word(value: Value) -> str:
 
 
 def _text(text: str, *, escape_html: bool) -> str:
+    if _PLAIN.fullmatch(text):  # nearly every text of a table of figures
+        return f'"{text}"'
     return '"' + "".join(_character(c, escape_html=escape_html) for c in text) + '"'
 
 

@@ -13,7 +13,7 @@ import pytest
 from sandbox.errors import KernelError
 from sandbox.kernel.live_network import NOBODY, SHARED
 from sandbox.kernel.live_parts import HostCpu, list_members
-from sandbox.kernel.live_reader import LiveReader, read_host_memory, read_limits
+from sandbox.kernel.live_reader import LiveReader, read_host_memory, read_limits, read_memory_limit
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.run_groups import GroupPaths
 from sandbox.records.result import DeviceIo, Pressure
@@ -158,6 +158,9 @@ def test_the_limits_are_the_group_s_own(unified: GroupPaths, hybrid: GroupPaths)
         "cpus_allowed": read_limits(unified)["cpus_allowed"],
     }
     found = read_limits(hybrid)
+    for groups in (unified, hybrid):
+        alone = read_memory_limit(groups)
+        assert alone == {"memory_limit_bytes": read_limits(groups)["memory_limit_bytes"]}
     assert (found["memory_limit_bytes"], found["swap_limit_bytes"]) == (67_108_864, 33_554_432)
     assert (found["cpu_quota_usec"], found["cpu_period_usec"]) == (50_000, 100_000)
     assert found["cpus_allowed"] == 2
@@ -261,6 +264,45 @@ def test_a_group_that_was_removed_is_an_error(
         reader.read()
 
     assert caught.value.errno == errno.ENODEV
+
+
+def test_too_many_open_files_are_said_and_not_taken_for_absence(
+    open_reader: Open, unified: GroupPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many")
+
+    open_reader(unified)
+    host = HostCpu(Path("/proc"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(KernelError, match="too many files") as caught:
+            LiveReader(unified, host, Roots(), is_whole=True)
+    host.close()
+
+    assert "ulimit -n" in str(caught.value.hint)
+
+
+def test_what_docker_subtracts_is_read_once_a_second_or_when_memory_changes(
+    open_reader: Open, unified: GroupPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert unified.v2 is not None
+    now = [10**12]
+    monkeypatch.setattr("time.monotonic_ns", lambda: now[0])
+    reader = open_reader(unified, is_whole=False)
+    before = reader.read().memory_stat
+
+    def say(name: str, text: str) -> None:
+        assert unified.v2 is not None
+        (unified.v2 / name).write_text(text)
+
+    say("memory.stat", "inactive_file 1\n")
+    assert reader.read().memory_stat == before
+    now[0] += 10**9
+    assert reader.read().memory_stat == {"inactive_file": 1}
+    say("memory.stat", "inactive_file 2\n")
+    say("memory.current", str(2 * 21_495_808))
+    assert reader.read().memory_stat == {"inactive_file": 2}
 
 
 def test_nothing_is_opened_to_us_that_was_closed(tmp_path: Path) -> None:
