@@ -1,8 +1,9 @@
 """Make the generated pages: `python scripts/docs.py` writes them, `--check` says which are old.
 
 docs/reference/cli.md comes from the command line's own definitions. `--picture` draws a real run
-of the example as docs/images/run.svg, `--output PAGE` types a page's commands again and puts in
-what they print: both have figures of their own every time, so they are renewed by hand.
+of the example as docs/images/run.svg, `--picture top` three sandboxes as `sandbox top` shows them,
+`--output PAGE` types a page's commands again and puts in what they print: all have figures of
+their own every time, so they are renewed by hand.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import pty
 import re
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +28,9 @@ from sandbox.cli import build_app
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLI_PAGE = PROJECT / "docs/reference/cli.md"
-PICTURE = PROJECT / "docs/images/run.svg"
+PICTURES = PROJECT / "docs/images"
 PICTURE_COLUMNS = 100
+TOP_LINES = 20
 DEMO = "sandbox run --cpus 1 --memory 1g -- python examples/infer/infer.py"
 
 INTRODUCTION = """\
@@ -134,8 +138,45 @@ def run_in_terminal(command: str) -> str:
     return seen.decode().replace("\r\n", "\n")
 
 
-def picture() -> None:
+def picture_of_run() -> None:
     """Draw the demo's terminal."""
+    draw("run", DEMO, run_in_terminal(DEMO))
+
+
+def picture_of_top() -> None:
+    """Draw `sandbox top` in a terminal of tmux, after half a minute with three sandboxes."""
+    busy = "import time\nwhile True:\n    end = time.time() + 1.5 * (time.time() % 6 < 3)\n"
+    busy += "    while time.time() < end: pass\n    time.sleep(0.05)"
+    infer = "examples/infer/infer.py"
+    with tempfile.TemporaryDirectory() as home:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "SANDBOX_HOME": home, "TERM": "screen-256color"}
+
+        def call(*command: str) -> str:
+            done = subprocess.run(
+                command, check=True, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True
+            )
+            return done.stdout
+
+        tmux = ("tmux", "-u", "-L", f"sandbox-docs-{os.getpid()}", "-f", "/dev/null")
+        run = ("sandbox", "run", "-d", "--name")
+        call(*run, "infer", "--cpus", "0.5", "-m", "512m", "--", "python", infer, "--seconds", "90")
+        call(*run, "batch", "--cpus", "0.8", "-m", "64m", "--", "python", "-c", busy)
+        call(*run, "server", "-m", "256m", "--", "sleep", "90")
+        try:
+            call("sandbox", "pause", "server")
+            size = ("-x", str(PICTURE_COLUMNS), "-y", str(TOP_LINES))
+            watched = "sandbox top --interval 400ms infer batch server"
+            call(*tmux, "new-session", "-d", *size, watched)
+            time.sleep(30)
+            draw("top", "sandbox top", call(*tmux, "capture-pane", "-p", "-e"))
+        finally:
+            call(*tmux, "kill-server")
+            call("sandbox", "kill", "infer", "batch", "server")
+
+
+def draw(name: str, command: str, output: str) -> None:
+    """Write what a terminal showed as docs/images/NAME.svg."""
     from rich.console import Console
     from rich.terminal_theme import MONOKAI
     from rich.text import Text
@@ -146,20 +187,26 @@ def picture() -> None:
         force_terminal=True,
         file=open(os.devnull, "w", encoding="utf-8"),  # noqa: SIM115, PTH123 - as long as we live
     )
-    console.print(f"[bold green]$[/] {DEMO}", highlight=False)
-    console.print(Text.from_ansi(run_in_terminal(DEMO)))
-    PICTURE.parent.mkdir(exist_ok=True)
-    svg = console.export_svg(title="sandbox run", theme=MONOKAI, unique_id="sandbox-run")
+    console.print(f"[bold green]$[/] {command}", highlight=False)
+    console.print(Text.from_ansi(output))
+    file = PICTURES / f"{name}.svg"
+    file.parent.mkdir(exist_ok=True)
+    svg = console.export_svg(title=f"sandbox {name}", theme=MONOKAI, unique_id=f"sandbox-{name}")
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # fetched from elsewhere
-    PICTURE.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n")
-    print(f"wrote {PICTURE.relative_to(PROJECT)}")
+    file.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n")
+    print(f"wrote {file.relative_to(PROJECT)}")
+
+
+DRAWN = {"run": picture_of_run, "top": picture_of_top}
 
 
 def main() -> None:
     """Write or check the pages."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if one is old")
-    parser.add_argument("--picture", action="store_true", help="run the example and draw it")
+    parser.add_argument(
+        "--picture", choices=DRAWN, nargs="?", const="run", help="run the example and draw it"
+    )
     parser.add_argument("--output", type=Path, nargs="*", default=[], metavar="PAGE")
     arguments = parser.parse_args()
     for page in arguments.output:
@@ -168,8 +215,8 @@ def main() -> None:
         run_session(steps, timeout_seconds=300)
         page.write_text(renewed(text, steps))
         print(f"wrote {page}")
-    if arguments.picture:
-        picture()
+    if arguments.picture is not None:
+        DRAWN[arguments.picture]()
     wanted = cli_page()
     present = CLI_PAGE.read_text() if CLI_PAGE.exists() else ""
     if arguments.check and wanted != present:

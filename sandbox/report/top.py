@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from sandbox.analysis.docker import format_binary, format_percent
 from sandbox.analysis.live import cpus_in_force, live_usage
@@ -11,25 +10,22 @@ from sandbox.records.light import dataclass
 from sandbox.records.stats import State, StatsRow
 from sandbox.report.chart import render_chart
 from sandbox.report.stats import docker_memory, stats_record
-from sandbox.report.style import Style, printable
-from sandbox.report.template import Format
+from sandbox.report.style import Style, cell_width, printable
 
-_TABLE = (
-    r"table {{.Name}}\t{{.ID}}\t{{.State}}\t{{.CPUWallPerc}}\t{{.CPULimitPerc}}\t{{.Throttled}}"
-    r"\t{{.MemUsage}}\t{{.MemPerc}}\t{{.PIDs}}\t{{.BlockRate}}"
-)
-_HEADINGS = {
-    "BlockRate": "READ / WRITE PER S",
-    "CPULimitPerc": "OF LIMIT",
-    "CPUWallPerc": "CPU %",
+_LEFT = frozenset({"NAME", "ID", "STATE", "READ / WRITE"})
+_COLUMNS = {  # headings, and the fields of `stats_record`
+    "NAME": "Name",
     "ID": "ID",
-    "MemPerc": "MEM %",
-    "MemUsage": "MEMORY / LIMIT",
-    "Name": "NAME",
-    "PIDs": "TASKS",
-    "State": "STATE",
-    "Throttled": "THROTTLED",
+    "STATE": "State",
+    "CPU %": "CPUWallPerc",
+    "OF LIMIT": "CPULimitPerc",
+    "THROTTLED": "Throttled",
+    "MEMORY / LIMIT": "MemUsage",
+    "MEM %": "MemPerc",
+    "TASKS": "PIDs",
+    "READ / WRITE": "BlockRate",
 }
+_GAP = "  "
 _FIXED_LINES = 4  # title, an empty line, headings, keys
 _LOW_CHART, _HIGH_CHART = 2, 4
 _TALL = 28
@@ -85,7 +81,7 @@ def render_top(view: TopView, width: int, height: int, *, unicode: bool = True) 
     if len(panel) > height - _FIXED_LINES - _LEAST_ROWS:
         panel = []
     room = max(height - _FIXED_LINES - len(panel), 0)
-    body = _table(view, room)
+    body = _table(view, room, style)
     lines = [Line(_title(view), "title"), Line("", "text"), *body]
     lines += [Line("", "text")] * (height - len(lines) - len(panel) - 1)
     lines += panel
@@ -99,17 +95,11 @@ def _title(view: TopView) -> str:
     return f"{view.title}  {counts[State.RUNNING]} running, {counts[State.PAUSED]} paused"
 
 
-@cache
-def _format() -> Format:
-    return Format(_TABLE, default_table="")
-
-
-def _table(view: TopView, room: int) -> list[Line]:
+def _table(view: TopView, room: int, style: Style) -> list[Line]:
     """Return the headings and as many rows as there is room for, the selected one among them."""
     if not view.rows:
         return [Line("no sandbox runs: `sandbox run -d -- COMMAND` starts one", "dim")]
-    records = (stats_record(row, wide=True) for row in view.rows)
-    head, *texts = _format().render(records, _HEADINGS).splitlines()
+    head, *texts = _texts(view.rows, style)
     chosen = next((i for i, row in enumerate(view.rows) if row.id == view.selected), 0)
     first = max(0, min(chosen - room // 2, len(texts) - room))
     lines = [Line(head, "head")]
@@ -117,6 +107,27 @@ def _table(view: TopView, room: int) -> list[Line]:
         is_chosen = view.rows[index].id == view.selected
         lines.append(Line(texts[index], "selected" if is_chosen else "row"))
     return lines
+
+
+def _texts(rows: Sequence[StatsRow], style: Style) -> list[str]:
+    """Return the headings and the rows, in columns; where these are too many, without ids."""
+    cells = [dict(zip(_COLUMNS, _COLUMNS, strict=True)), *map(_cells, rows)]
+    widths = {name: max(cell_width(row[name]) for row in cells) for name in _COLUMNS}
+    names = list(_COLUMNS)
+    if sum(widths.values()) + len(_GAP) * (len(names) - 1) > style.width:
+        names.remove("ID")
+    return [_GAP.join(_pad(row[name], widths[name], name) for name in names) for row in cells]
+
+
+def _cells(row: StatsRow) -> dict[str, str]:
+    record = stats_record(row, wide=True)
+    cells = {name: str(record.getters[key](record.source)) for name, key in _COLUMNS.items()}
+    return {**cells, "NAME": printable(row.name) or row.id}
+
+
+def _pad(text: str, width: int, column: str) -> str:
+    spaces = " " * (width - cell_width(text))
+    return text + spaces if column in _LEFT else spaces + text
 
 
 def _panel(view: TopView, style: Style, height: int) -> list[Line]:

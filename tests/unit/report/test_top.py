@@ -71,14 +71,16 @@ def test_the_table_the_curves_and_the_keys_share_the_screen() -> None:
 
     assert len(lines) == 24
     assert lines[0] == Line("sandbox top  2 running, 1 paused", "title")
-    assert lines[2].text.startswith(
-        "NAME      ID             STATE     CPU %     OF LIMIT   THROTTLED   MEMORY / LIMIT"
+    assert lines[2].text == (
+        "NAME          STATE     CPU %  OF LIMIT  THROTTLED  MEMORY / LIMIT   MEM %  TASKS  "
+        "READ / WRITE"
     )
     assert lines[3].role == "selected"
-    assert lines[3].text.split()[:7] == [
-        *("one", "aaaa00000001", "running", "50.00%", "100.00%"),
-        *("--", "32MiB"),
-    ]
+    assert lines[3].text == (
+        "one           running  50.00%   100.00%         --   32MiB / 64MiB  50.00%      3  "
+        "-- / --     "
+    )
+    assert lines[5].text.startswith("bbbb00000003  running")  # a name that it lacks
     assert [line.role for line in lines[4:6]] == ["row", "row"]
     texts = [line.text for line in lines]
     assert "one: memory 32MiB of 64MiB" in texts
@@ -97,7 +99,14 @@ def test_a_small_screen_has_no_curves_and_keeps_the_selected_row() -> None:
     lines = render_top(view_of(selected="bbbb00000003"), 60, 5)
 
     assert [line.role for line in lines] == ["title", "text", "head", "selected", "dim"]
-    assert lines[3].text.startswith("--")
+    assert lines[3].text.startswith("bbbb00000003")
+
+
+def test_a_wide_screen_has_ids_too() -> None:
+    lines = render_top(view_of(), 120, 24)
+
+    assert lines[2].text.split()[:3] == ["NAME", "ID", "STATE"]
+    assert lines[3].text.split()[:3] == ["one", "aaaa00000001", "running"]
 
 
 def test_of_many_rows_those_around_the_selected_one_are_shown() -> None:
