@@ -111,7 +111,9 @@ def prepare_in_root(
         userxattr=root.userxattr or ids is not None,
         shm_bytes=_shm_bytes(spec, root_spec),
         workdir=_absolute(spec.workdir or root.workdir, "working directory"),
-        has_init=root_spec.has_init,
+        # With a first process all others end; so one of ours has to wait for them.
+        has_init=root_spec.has_init or spec.wait_all,
+        waits_for_all=spec.wait_all,
     )
     program = Program(
         argv=root.command,

@@ -29,7 +29,7 @@ class Entering:
         if enclosure.has_init:
             from sandbox.kernel.first_process import Init
 
-            self._init = Init()
+            self._init = Init(waits_for_all=enclosure.waits_for_all)
 
     def stand_in(self) -> None:
         """Leave the place of the first process to one of ours, if that was asked for.

@@ -62,8 +62,10 @@ class FirstProcess:
 class Init:
     """What is the first process in place of the program: it passes signals on and reaps."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, waits_for_all: bool) -> None:
         """Prepare what is needed after the fork."""
+        self._waits_for_all = waits_for_all
+        self._code: int | None = None
         self._all = signal.valid_signals()
         self._everything = libc.SignalSet(self._all)
 
@@ -91,7 +93,7 @@ class Init:
             self._reap(program)
             info = signal.sigwaitinfo(self._all)
             # What the kernel sends comes from the terminal, which has told the program as well.
-            if info.si_signo != signal.SIGCHLD and info.si_code <= 0:
+            if info.si_signo != signal.SIGCHLD and info.si_code <= 0 and self._code is None:
                 with suppress(ProcessLookupError):
                     os.kill(program, info.si_signo)
 
@@ -100,9 +102,11 @@ class Init:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                os._exit(_LOST)
+                os._exit(_LOST if self._code is None else self._code)
             if pid == 0:
                 return
             if pid == program:
                 code = os.waitstatus_to_exitcode(status)
-                os._exit(code if code >= 0 else _SIGNAL_BASE - code)
+                self._code = code if code >= 0 else _SIGNAL_BASE - code
+                if not self._waits_for_all:
+                    os._exit(self._code)

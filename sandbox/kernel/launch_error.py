@@ -75,6 +75,7 @@ def _root_error(failure: Failure, enclosure: Enclosure | None) -> KernelError:
         errno.ELOOP: "the root file system has a link where a directory of the system belongs",
         errno.ENOTDIR: "a file is where a directory belongs, or the other way round",
         errno.EROFS: "the place is not there, and what is above it is read-only",
+        errno.EOVERFLOW: "what is above it belongs to a user or a group that is not inside",
         errno.ENODEV: "this kernel lacks that file system",
         errno.ENOSPC: "no space is left for it, or this host allows no more of them",
     }
@@ -87,7 +88,9 @@ def _root_error(failure: Failure, enclosure: Enclosure | None) -> KernelError:
                 "it is not there and cannot be made: what is above it belongs to somebody who is "
                 "not inside. Make it in the root file system, or own that"
             )
-        hints[errno.EINVAL] = "a plain user needs Linux 5.11 to stack a root file system"
+        hints[errno.EINVAL] = (
+            "a plain user needs Linux 5.11 for it, and a directory that nothing is mounted in"
+        )
     else:
         hints[errno.EPERM] = "it takes CAP_SYS_ADMIN, which root in a container lacks"
     return KernelError(

@@ -100,6 +100,8 @@ class Enclosure:
     """Resolved inside, and made if it is not there."""
     has_init: bool = False
     """Whether a process of ours is PID 1, which reaps and passes signals on."""
+    waits_for_all: bool = False
+    """Whether that one stays until no process is left, not only until the program has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -516,6 +516,12 @@ def test_init_reaps_what_others_leave_and_cannot_be_looked_into(inside: Inside) 
     assert done.stderr.count("Permission denied") == 2
 
 
+def test_wait_all_waits_for_every_process_inside(inside: Inside) -> None:
+    done = inside("sh", "-c", "(sleep 0.2; echo late) & exit 3", flags=("--wait-all",))
+
+    assert (done.status, done.stdout) == (3, "late\n")
+
+
 def test_init_tells_the_signal_that_ended_the_program(inside: Inside) -> None:
     done = inside("sh", "-c", "kill -SEGV $$", flags=("--init",))
 
