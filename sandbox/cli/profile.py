@@ -13,7 +13,7 @@ from sandbox.cli.bench import end_of_output, run_hook
 from sandbox.cli.console import CommandExit, print_error, say
 from sandbox.cli.environments import provide_venv
 from sandbox.cli.options import option
-from sandbox.errors import SpecError
+from sandbox.errors import ImageError, SpecError
 
 if TYPE_CHECKING:
     from sandbox.profiler.session import Profile
@@ -81,7 +81,8 @@ def profile(
         models = read_models(modellist, modelfile)
         check_paths(settings, models)
         venv = _venv_of(settings)
-    except SpecError as error:
+        _check_image(settings)
+    except (SpecError, ImageError) as error:
         print_error(error)
         raise CommandExit(_USAGE_ERROR) from None
     for note in settings.notes:
@@ -107,6 +108,14 @@ def _venv_of(settings: "Settings") -> "Venv | None":
         else:
             packages.append(word)
     return provide_venv(None, files, packages)
+
+
+def _check_image(settings: "Settings") -> None:
+    """Refuse an image that is not here, before the first model is tried."""
+    if settings.root is not None:
+        from sandbox.cli.image import open_store
+
+        open_store().find(settings.root.image or "")
 
 
 def _prerun(settings: "Settings") -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sandbox.environment.root_flags import (
+    parse_add_host,
+    parse_hostname,
+    parse_mount,
+    parse_network,
+    parse_tmpfs,
+    parse_volume,
+)
 from sandbox.errors import SpecError
+from sandbox.records.enclosure import Mount
 from sandbox.spec import Ulimit, parse_environment, parse_signal
 from sandbox.units import (
     UNLIMITED,
@@ -26,9 +35,21 @@ _SHORT = {
 }
 _IMAGE_HINT = "without an image the script sees the host's own files: name the host's path in it"
 
-# What is so already, for a script that runs on the host itself.
-_NO_MEANING = frozenset({"--rm", "-i", "-t", "-it", "-ti", "--interactive", "--tty", "--init"})
-_HOSTS = frozenset({"--network", "--net", "--ipc", "--pid", "--uts"})
+# What is so already: there is no terminal, and nothing is left of a run.
+_NO_MEANING = frozenset({"--rm", "-i", "-t", "-it", "-ti", "--interactive", "--tty"})
+_HOSTS = frozenset({"--network", "--net"})
+_MOUNTS: dict[str, Callable[[str], Mount]] = {
+    "--volume": parse_volume,
+    "--mount": parse_mount,
+    "--tmpfs": parse_tmpfs,
+}
+_SWITCHES = {"--read-only": "read_only", "--init": "has_init"}
+_ROOT: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--entrypoint": ("entrypoint", str),
+    "--hostname": ("hostname", parse_hostname),
+    "--shm-size": ("shm_bytes", parse_size),
+    "--platform": ("platform", str),
+}
 
 
 def _pids(text: str) -> int:
@@ -56,8 +77,13 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
 class DockerArgs:
     """What the flags ask for."""
 
-    def __init__(self) -> None:
-        """Begin with nothing."""
+    def __init__(self, *, in_image: bool = False) -> None:
+        """Begin with nothing; some flags have a meaning in an image only."""
+        self._in_image = in_image
+        self.root: dict[str, Any] = {}
+        """What they ask for of the root file system, by the fields of `RootSpec`."""
+        self._mounts: list[Mount] = []
+        self._add_hosts: list[tuple[str, str]] = []
         self.limits: dict[str, Any] = {}
         self.fields: dict[str, Any] = {}
         self.environment: dict[str, str] = {}
@@ -75,11 +101,16 @@ class DockerArgs:
             word = rest.pop(0)
             if word in _NO_MEANING:
                 continue
+            if word in _SWITCHES and self._in_image:
+                self.root[_SWITCHES[word]] = True
+                continue
             flag, value = _split(word, rest)
             try:
                 self._take_one(flag, value)
             except ValueError:
                 raise SpecError(f"{flag}: `{value}` is not a number") from None
+        if self._in_image:
+            self.root |= {"mounts": tuple(self._mounts), "add_hosts": tuple(self._add_hosts)}
         if self._ulimits:
             self.limits["ulimits"] = tuple(self._ulimits)
         if "--cpu-quota" in self._cfs:
@@ -99,14 +130,31 @@ class DockerArgs:
             self.environment |= parse_environment((value,))[0]
         elif flag in {"--cpu-quota", "--cpu-period"}:
             self._cfs[flag] = int(value)
+        elif self._in_image:
+            self._take_of_image(flag, value)
         elif flag in {"--volume", "--mount"}:
             _check_volume(flag, value)
-        elif flag in _HOSTS and value == "host":
-            return
-        else:
+        elif flag not in _HOSTS or value != "host":
             raise SpecError(
                 f"the flag {flag} has no meaning for a script that runs without an image",
                 hint="known are " + ", ".join(sorted({*_LIMITS, *_FIELDS, "--ulimit", "--env"})),
+            )
+
+    def _take_of_image(self, flag: str, value: str) -> None:
+        if flag in _MOUNTS:
+            self._mounts.append(_MOUNTS[flag](value))
+        elif flag in _ROOT:
+            name, parse = _ROOT[flag]
+            self.root[name] = parse(value)
+        elif flag == "--add-host":
+            self._add_hosts.append(parse_add_host(value))
+        elif flag in _HOSTS:
+            self.root["network"] = parse_network(value)
+        else:
+            known = {*_LIMITS, *_FIELDS, *_MOUNTS, *_ROOT, *_SWITCHES, *_HOSTS}
+            raise SpecError(
+                f"the flag {flag} has no meaning here",
+                hint="known are " + ", ".join(sorted({*known, "--ulimit", "--env", "--add-host"})),
             )
 
 
@@ -114,7 +162,7 @@ def _split(word: str, rest: list[str]) -> tuple[str, str]:
     """Return flag and value of `--a=b`, `--a b`, `-m b` and `-mb`."""
     if word.startswith("--"):
         flag, equals, value = word.partition("=")
-        known = flag in {*_LIMITS, *_FIELDS, *_HOSTS, *_MORE}
+        known = flag in {*_LIMITS, *_FIELDS, *_HOSTS, *_MOUNTS, *_ROOT, *_MORE}
         if equals or not known:
             return flag, value
     elif word[:2] in _SHORT:
@@ -128,7 +176,7 @@ def _split(word: str, rest: list[str]) -> tuple[str, str]:
     return flag, rest.pop(0)
 
 
-_MORE = frozenset({"--ulimit", "--env", "--cpu-quota", "--cpu-period", "--volume", "--mount"})
+_MORE = frozenset({"--ulimit", "--env", "--cpu-quota", "--cpu-period", "--add-host"})
 
 
 def _check_volume(flag: str, value: str) -> None:

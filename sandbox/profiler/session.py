@@ -109,12 +109,13 @@ def check_paths(settings: Settings, models: Sequence[Model]) -> None:
 
 def spec_of(settings: Settings, model: Model | None, venv: Venv | None) -> RunSpec:
     """Return the run of one model."""
-    fields = {"workdir": str(settings.directory), **settings.fields}
+    fields = {"workdir": settings.workdir, **settings.fields}
     return RunSpec(
         command=settings.argv(None if model is None else model.argument),
         limits=settings.limits,
         environment=settings.environment,
         venv=venv,
+        root=settings.root,
         capture=Capture.FILE,
         interval_ns=min(settings.step_ns, DEFAULT_INTERVAL_NS),
         **fields,
@@ -180,6 +181,7 @@ class _Keeping:
             "directory": str(settings.directory),
             "limits": to_plain(settings.limits),
             "fields": to_plain(settings.fields),
+            "root": to_plain(settings.root),
             "step_ns": settings.step_ns,
             "venv": to_plain(venv),
             "models": [model.argument for model in models],

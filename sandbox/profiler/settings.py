@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from sandbox.errors import SpecError
 from sandbox.profiler.docker_args import DockerArgs
 from sandbox.profiler.env_template import Value, parse_env_template
+from sandbox.records.enclosure import Mount, MountKind, RootSpec
 from sandbox.records.light import dataclass, field
 from sandbox.spec import MIN_INTERVAL_NS, Limits
 from sandbox.units import format_cpu_list, parse_cpus, parse_duration, parse_size
@@ -39,6 +40,7 @@ _EXAMPLES = {
     "OUTPUTFILE": "OUTPUTFILE=out.txt",
 }
 _SOURCE_SEC = 30
+_PLACE_IN_IMAGE = "/app"
 
 T = TypeVar("T")
 
@@ -58,12 +60,19 @@ class Settings:
     packages: tuple[str, ...] = ()
     """PIPREQUIREMENTS."""
     prerun: str | None = None
+    root: RootSpec | None = None
+    """The image of IMAGEREPO, with `directory` shown at `workdir`; None runs on the host."""
     limits: Limits = field(default_factory=Limits)
     fields: dict[str, Any] = field(default_factory=dict)
     """What DOCK_ARGS set of the run besides limits: user, workdir, stop signal."""
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     """What is unusual, and goes on all the same."""
+
+    @property
+    def workdir(self) -> str:
+        """Where the script is started, unless DOCK_ARGS says so."""
+        return str(self.directory) if self.root is None else _PLACE_IN_IMAGE
 
     def argv(self, model: str | None) -> tuple[str, ...]:
         """Return the command of one run: the model is the script's first argument."""
@@ -138,14 +147,20 @@ class _Reading:
     def settings(self) -> Settings:
         self._note_unknown()
         self._check_required()
-        self._refuse_images()
+        image = self._text("IMAGEREPO").strip()
+        self._refuse_builds(image)
         directory = self._directory()
         command = self._words("COMMAND")
         script, *arguments = self._words("SCRIPT")
         packages = tuple(self._words("PIPREQUIREMENTS"))
-        if "/" not in command[0] and not packages and shutil.which(command[0]) is None:
+        if (
+            not image
+            and "/" not in command[0]
+            and not packages
+            and shutil.which(command[0]) is None
+        ):
             raise self._error("COMMAND", f"there is no program {command[0]}", _EXAMPLES["COMMAND"])
-        args = self._docker_args()
+        args = self._docker_args(in_image=bool(image))
         limits = self._limits(args)
         if not (directory / script).exists():
             raise self._error("SCRIPT", f"there is no {script} in {directory}", _EXAMPLES["SCRIPT"])
@@ -167,6 +182,7 @@ class _Reading:
             output=output,
             packages=packages,
             prerun=self._text("PRERUN").strip() or None,
+            root=_root(image, directory, args) if image else None,
             limits=limits,
             fields=args.fields,
             environment=args.environment,
@@ -192,20 +208,24 @@ class _Reading:
         more = "" if len(missing) == 1 else f" (so are {', '.join(missing[1:])})"
         raise SpecError(f"{self._path}:{line}: {name} {state}{more}", hint=_EXAMPLES[name])
 
-    def _refuse_images(self) -> None:
-        """Refuse what asks for an image: scripts run on the host or in a virtual environment."""
-        hint = "leave it empty: the script then runs on the host, with PIPREQUIREMENTS in a venv"
-        if self._text("IMAGEREPO").strip():
-            raise self._error("IMAGEREPO", "a profile cannot run in an image", hint)
-        if self._text("APTREQUIREMENTS").strip():
+    def _refuse_builds(self, image: str) -> None:
+        """Refuse what asks for an image to be built: those of this machine can be run in only."""
+        hint = "build the image elsewhere and bring it here: `sandbox image load`, or `pull`"
+        docfile = self._text("DOCFILE").strip()
+        if docfile and Path(docfile).exists():
+            raise self._error("DOCFILE", f"an image cannot be built from {docfile}", hint)
+        if image:
+            for name in ("APTREQUIREMENTS", "PIPREQUIREMENTS", "PRERUN"):
+                if self._text(name).strip():
+                    raise self._error(
+                        name, f"nothing can be installed into the image {image}", hint
+                    )
+        elif self._text("APTREQUIREMENTS").strip():
             raise self._error(
                 "APTREQUIREMENTS",
                 "packages of the system cannot be installed for one run",
                 "install them on the host and leave it empty",
             )
-        docfile = self._text("DOCFILE").strip()
-        if docfile and Path(docfile).exists():
-            raise self._error("DOCFILE", f"an image cannot be built from {docfile}", hint)
 
     def _directory(self) -> Path:
         """Return DIR: as it stands from here, else from beside the environment file."""
@@ -216,8 +236,8 @@ class _Reading:
                 return place.absolute()
         raise self._error("DIR", f"there is no directory {text}", _EXAMPLES["DIR"])
 
-    def _docker_args(self) -> DockerArgs:
-        args = DockerArgs()
+    def _docker_args(self, *, in_image: bool) -> DockerArgs:
+        args = DockerArgs(in_image=in_image)
         for name in ("DOCK_ARGS", "DOCKER_ARGS"):
             with self._at(name):
                 args.take(self._words(name))
@@ -274,3 +294,9 @@ class _Reading:
     def _error(self, name: str, message: str, hint: str | None) -> SpecError:
         line = self._values[name].line if name in self._values else 1
         return SpecError(f"{self._path}:{line}: {name}: {message}", hint=hint)
+
+
+def _root(image: str, directory: Path, args: DockerArgs) -> RootSpec:
+    """Return the root file system of an image, with the script's directory in it."""
+    shown = Mount(kind=MountKind.BIND, source=str(directory), target=_PLACE_IN_IMAGE)
+    return RootSpec(image=image, **{**args.root, "mounts": (shown, *args.root["mounts"])})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -442,3 +443,33 @@ def test_files_pile_up_beside_the_project(cli: Cli, place: Path) -> None:
 
     after = {path.name for path in place.iterdir()} - before
     assert after == {"log", "out.txt", "good_out.txt"} | (after & {"sandbox-home"})
+
+
+# --- in an image ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_same_file_runs_in_an_image_of_this_machine(cli: Cli, place: Path) -> None:
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        pytest.skip("busybox is not installed")
+    (place / "box/bin").mkdir(parents=True)
+    shutil.copy(busybox, place / "box/bin/busybox")
+    (place / "box/bin/sh").symlink_to("busybox")
+    (place / "box/etc").mkdir()
+    (place / "box/etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    (place / "bench/where.sh").write_text(
+        "read -r line </etc/passwd; echo $PWD $1 $line; exit $1\n"
+    )
+    write(place, SCRIPT="where.sh", COMMAND="sh", IMAGEREPO="box:1")
+
+    absent = profile(cli, place, "-m", "0")
+    assert cli("image", "load", "-q", "-t", "box:1", place / "box").status == 0
+    found = rows(cli, place, "-m", "0,3")
+
+    assert absent.status == 2
+    assert "there is no image `box:1` on this machine" in absent.stderr
+    assert [row["exit_code"] for row in found] == [0, 3]
+    record = json.loads(cli("runs", "show", found[0]["run_id"], "--json").stdout)
+    output = Path(record["directory"], "stdout").read_text()
+    assert output == "/app 0 root:x:0:0::/root:/bin/sh\n"
