@@ -4,12 +4,41 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sandbox.spec import Capture
+from sandbox.records.light import replace
+from sandbox.records.program import Program
+from sandbox.sampling.loop import Loop
+from sandbox.spec import Capture, RunSpec
+
+if TYPE_CHECKING:
+    from sandbox.engine.terminal import Terminal
+    from sandbox.kernel.libc import SignalInfo
+    from sandbox.store.directory import Directory
 
 _CHUNK_BYTES = 1 << 16
 _JOIN_SEC = 2.0
+
+
+def open_capture(
+    spec: RunSpec,
+    directory: Directory,
+    loop: Loop,
+    hear: Callable[[SignalInfo], None],
+) -> Capturing | Terminal:
+    """Return what connects the program's output, and in a root of its own its terminal, with us.
+
+    Raises:
+        OSError: a file cannot be made.
+    """
+    if spec.root is not None and spec.capture is Capture.NONE and not spec.detach:
+        from sandbox.engine.terminal import Terminal, has_terminal
+
+        if has_terminal():
+            return Terminal(loop, hear)
+    return Capturing(spec.capture, directory.output_paths())
 
 
 class Capturing:
@@ -33,6 +62,13 @@ class Capturing:
             self._files = [os.open(path, flags, 0o600) for path in paths]
         if kind is Capture.TEE:
             self._pipes = [os.pipe(), os.pipe()]
+
+    def adapt(self, program: Program) -> Program:
+        """Return `program` with the descriptors that it is to have."""
+        return replace(program, stdio=self.stdio())
+
+    def heed(self, number: int) -> None:
+        """Do nothing: a signal changes nothing for files."""
 
     def stdio(self) -> tuple[int | None, int | None, int | None]:
         """Return the descriptors for the program; None leaves the supervisor's own."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sandbox.engine.capture import Capturing
+from sandbox.engine.capture import open_capture
 from sandbox.engine.limits import mark_defaults, refuse_unenforced, supervised_limits
 from sandbox.engine.mailbox import Mailbox
 from sandbox.engine.watch import ENDING_SIGNALS, Watch, watched_signals
@@ -130,7 +130,7 @@ class _Run:
         self.undo.callback(self.directory.close)
         self.discard = self.undo.enter_context(ExitStack())
         self.discard.callback(self.directory.discard)
-        self.capturing = Capturing(self.spec.capture, self.directory.output_paths())
+        self.capturing = open_capture(self.spec, self.directory, self.loop, self._signal)
         self.undo.callback(self.capturing.close_files)
 
     def make_group(self) -> None:
@@ -187,7 +187,7 @@ class _Run:
         """Put a paused child into the group and take the baseline."""
         self.killing = self.undo.enter_context(ExitStack())
         self.killing.callback(self.group.kill)
-        program = replace(self.prepared.program, stdio=self.capturing.stdio())
+        program = self.capturing.adapt(self.prepared.program)
         child = self.backend.launcher.start(program, self.group)
         self.undo.callback(child.abandon)
         self.capturing.start()
@@ -382,6 +382,7 @@ class _Run:
 
     def _signal(self, info: SignalInfo) -> None:
         if self.watch is not None:
+            self.capturing.heed(info.number)
             self.watch.signal(info)
 
     def _event(self, kind: str, detail: dict[str, Any]) -> Event:

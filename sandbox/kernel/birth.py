@@ -93,7 +93,7 @@ class Birth:
         if program.enclosure is not None:
             from sandbox.kernel.enclosure import Entering
 
-            entering = Entering(program.enclosure)
+            entering = Entering(program.enclosure, program.user[0] if program.user else 0)
         return cls(
             program=program,
             image=libc.Image(arguments, program.environment),

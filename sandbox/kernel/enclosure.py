@@ -21,9 +21,14 @@ _USUAL_UMASK = 0o022
 class Entering:
     """What a child does between its birth in new namespaces and its exec."""
 
-    def __init__(self, enclosure: Enclosure) -> None:
-        """Prepare what can be known before the fork."""
+    def __init__(self, enclosure: Enclosure, user: int = 0) -> None:
+        """Prepare what can be known before the fork; `user` is to have the terminal."""
         self._enclosure = enclosure
+        self._terminal = None
+        if enclosure.terminal is not None:
+            from sandbox.kernel.own_terminal import OwnTerminal
+
+            self._terminal = OwnTerminal(enclosure.terminal, user)
         self._workdir = os.fsencode(enclosure.workdir)
         self._init = None
         if enclosure.has_init:
@@ -73,6 +78,9 @@ class Entering:
         calls.pivot_to_here()
         os.chdir("/")
         os.umask(umask)
+        if self._terminal is not None:
+            say(b"terminal")
+            self._terminal.take()
 
     def bound_capabilities(self) -> None:
         """Limit what any program inside can ever hold; while there is the privilege to do so."""

@@ -75,6 +75,15 @@ def _holds(ranges: tuple[tuple[int, int, int], ...], number: int) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TerminalEnds:
+    """How a child passes the other end of its own terminal on to the supervisor."""
+
+    socket_fd: int
+    fds: tuple[int, ...]
+    """Which of stdin, stdout and stderr are the terminal."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Enclosure:
     """Namespaces and mounts of one run."""
 
@@ -96,6 +105,8 @@ class Enclosure:
     """Whether the marks of the layers are in `user.` attributes."""
     shm_bytes: int | None = None
     """Size of /dev/shm; None leaves it to the kernel."""
+    terminal: TerminalEnds | None = None
+    """None leaves the program what we have."""
     workdir: str = "/"
     """Resolved inside, and made if it is not there."""
     has_init: bool = False
