@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,7 +12,7 @@ from sandbox.image.ingest import Ingest, check_blob
 from sandbox.image.manifest import Descriptor
 from sandbox.image.progress import Progress
 from sandbox.image.registry import Repository
-from sandbox.image.transport import read_failures
+from sandbox.image.transport import pieces, read_failures
 
 _PART_BYTES = 1 << 20
 _PARTIAL_CONTENT = 206
@@ -152,9 +151,7 @@ class _Download:
         return str(answer.headers.get("Content-Range", "")).startswith(f"bytes {self._size}-")
 
     def _copy(self, answer: Any) -> None:
-        patience = self._transport.patience
-        started, count = time.monotonic(), 0
-        for data in answer.stream(_PART_BYTES, decode_content=False):
+        for data in pieces(answer, self._transport.patience):
             self._flag.check()
             if self._size + len(data) > self._wanted.size_bytes:
                 self._start_over()
@@ -164,9 +161,3 @@ class _Download:
                 )
             self._file.write(data)
             self._note(data)
-            count += len(data)
-            elapsed_sec = time.monotonic() - started
-            if elapsed_sec > patience.slow_sec:
-                if count < patience.slow_bytes_per_sec * elapsed_sec:
-                    raise TimeoutError(f"only {count} bytes came in {elapsed_sec:.0f} s")
-                started, count = time.monotonic(), 0

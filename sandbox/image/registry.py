@@ -11,13 +11,12 @@ from sandbox.image.auth import Credentials
 from sandbox.image.config import load_object
 from sandbox.image.manifest import ACCEPTED, LARGEST_DOCUMENT
 from sandbox.image.reference import DOCKER_HUB, Reference
-from sandbox.image.transport import Transport, discard, read_failures
+from sandbox.image.transport import Transport, discard, pieces, read_failures
 
 _HUB_HOST = "registry-1.docker.io"
 _OK, _PARTIAL, _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 200, 206, 401, 403, 404
 _RANGE = 416
 _CHALLENGE = r'(?P<key>[A-Za-z]+)=(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s,]+))'
-_PART_BYTES = 256 << 10
 
 
 def api_host(registry: str) -> str:
@@ -72,7 +71,7 @@ class Repository:
         parts: list[bytes] = []
         size = 0
         try:
-            for part in answer.stream(_PART_BYTES, decode_content=False):
+            for part in pieces(answer, self.transport.patience):
                 parts.append(part)
                 size += len(part)
                 if size > LARGEST_DOCUMENT:
@@ -127,7 +126,7 @@ class Repository:
             if self._credentials is None or self._credentials.identity_token:
                 raise self._refusal(_UNAUTHORIZED, "")
             return self._credentials.basic()
-        raise ImageError(f"{self._host} wants to be shown something unknown: {challenge:.100!r}")
+        raise ImageError(f"{self._host} wants to be shown something unknown: {challenge!r:.100}")
 
     def _token(self, fields: dict[str, str]) -> str:
         realm = fields["realm"]

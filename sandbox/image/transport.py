@@ -7,7 +7,8 @@ follow, what to send there, and how often to try again.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -18,6 +19,7 @@ from sandbox.records.light import dataclass
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
+_PIECE = 1 << 18
 _MOST_REDIRECTS = 10
 _SECRET_HEADERS = frozenset({"authorization", "cookie"})
 _CERTIFICATES = ("/etc/containers/certs.d", "/etc/docker/certs.d")
@@ -185,6 +187,24 @@ class Transport:
                 f"{_CERTIFICATES[0]}/{self._host}",
             ) from exc
         return f"{self._host} cannot be reached: {reason}"
+
+
+def pieces(answer: Any, patience: Patience) -> Iterator[bytes]:
+    """Yield the body of an answer as it comes, not when some length of it is full.
+
+    Raises:
+        OSError: it comes too slowly.
+        urllib3.exceptions.HTTPError: it was cut off.
+    """
+    started, count = time.monotonic(), 0
+    while data := answer.read1(_PIECE, decode_content=False):
+        yield data
+        count += len(data)
+        elapsed_sec = time.monotonic() - started
+        if elapsed_sec > patience.slow_sec:
+            if count < patience.slow_bytes_per_sec * elapsed_sec:
+                raise TimeoutError(f"only {count} bytes came in {elapsed_sec:.0f} s")
+            started, count = time.monotonic(), 0
 
 
 def discard(answer: Any) -> None:
