@@ -72,7 +72,10 @@ def _out_of_container(kind: str) -> str:
             "  # or let the node's containerd set cgroup_writable = true"
         )
     if kind == "docker":
-        return "docker run --privileged --cgroupns=private IMAGE"
+        return (
+            "docker run --security-opt writable-cgroups=true IMAGE"
+            "  # before Docker 28: --privileged --cgroupns=private"
+        )
     return f"# start the {kind} container with a cgroup of its own that it may write"
 
 

@@ -98,7 +98,7 @@ def test_a_read_only_mount_fails_and_names_the_way_out(host: Any, judge: Judge) 
 @pytest.mark.parametrize(
     ("file", "text", "kind", "fix"),
     [
-        (".dockerenv", "", "docker", "docker run --privileged --cgroupns=private"),
+        (".dockerenv", "", "docker", "docker run --security-opt writable-cgroups=true"),
         ("run/.containerenv", "", "podman", "unmask=/sys/fs/cgroup --cgroups=split"),
         ("run/systemd/container", "lxc", "lxc", "lxc container"),
         ("var/run/secrets/kubernetes.io/token", "", "kubernetes", "cgroup_writable"),
