@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sandbox.kernel.place import find_place
+from sandbox.kernel.roots import Roots
 
 Cli = Callable[..., Any]
 
@@ -23,18 +27,19 @@ ALL_OPTIONS = (
 )
 
 
+def skip_without_cpuset(options: list[str]) -> None:
+    """A user's systemd does not hand cpuset on; its stand-in is tested with the server."""
+    if "--cpuset-cpus" in options and "cpuset" not in find_place(Roots()).controllers:
+        assert os.geteuid() != 0, "root lacks the cpuset controller"
+        pytest.skip("this user was not given the cpuset controller")
+
+
 def seen(cli: Cli, options: list[str], *files: str) -> dict[str, str]:
     """Run with `options` and return what the run's own control files say."""
+    skip_without_cpuset(options)
     done = cli("run", "-q", *options, "--", "sh", "-c", SHOW, "sh", *files)
     assert done.status == 0, done.stderr
     return dict(line.split("=", 1) for line in done.stdout.splitlines())
-
-
-# Every start is dear in an emulated machine: limits that do not touch each other share one.
-ALL = (
-    "--cpus 0.5 --cpuset-cpus 1 --cpu-shares 1024 --memory 64m --memory-reservation 32m "
-    "--memory-high 48m --pids-limit 64"
-)
 
 
 @pytest.mark.parametrize(
