@@ -233,6 +233,10 @@ def _is_delegated(unit: Path) -> bool:
 def _ask_systemd(own: Path, top: Path, roots: Roots, why: str) -> Place:
     from sandbox.kernel.systemd import find_manager, why_no_manager
 
+    if os.statvfs(top).f_flag & os.ST_RDONLY:
+        return Place(
+            mode=Mode.NONE, reason=f"{top} is mounted read-only, so no scope would be of use"
+        )
     manager = find_manager(roots)
     if manager is None:
         return Place(mode=Mode.NONE, reason=f"cgroup v2 at {top}, but {why_no_manager()}")
