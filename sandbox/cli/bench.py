@@ -25,11 +25,10 @@ from sandbox.cli.bench_options import (
 )
 from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, width_of
 from sandbox.cli.environments import progress_line, provide_venv
-from sandbox.cli.options import option
+from sandbox.cli.options import option, parse_cpuset
 from sandbox.errors import SpecError
 from sandbox.report.style import Style
 from sandbox.spec import Capture, Limits, RunSpec, parse_environment
-from sandbox.units import parse_cpu_list
 
 if TYPE_CHECKING:
     from sandbox.bench.session import Around
@@ -186,7 +185,7 @@ def bench(
         command=words[0],
         limits=Limits(
             cpus=cpus,
-            cpuset_cpus=None if cpuset_cpus is None else parse_cpu_list(cpuset_cpus),
+            cpuset_cpus=None if cpuset_cpus is None else parse_cpuset(cpuset_cpus, cpus),
             memory_bytes=memory,
             timeout_ns=timeout,
         ),

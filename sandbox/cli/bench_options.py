@@ -28,7 +28,13 @@ Cpus = Annotated[
     ),
 ]
 CpusetCpus = Annotated[
-    str | None, option("--cpuset-cpus", panel=LIMITS, metavar="LIST", help="Which CPUs: 0-3,6.")
+    str | None,
+    option(
+        "--cpuset-cpus",
+        panel=LIMITS,
+        metavar="LIST|auto:N",
+        help="Which CPUs: 0-3,6; or N that no other run with auto has.",
+    ),
 ]
 Memory = Annotated[
     int | None,

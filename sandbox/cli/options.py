@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
 
 from sandbox.errors import SpecError
-from sandbox.units import UNLIMITED
+from sandbox.units import UNLIMITED, parse_cpu_list
+
+if TYPE_CHECKING:
+    from sandbox.kernel.leases import Lease
+
+_AUTO = "auto"
+_leases: list[Lease] = []
+"""Held until this process ends, and by the supervisor of a detached run until it ends."""
 
 
 class RunCommand(TyperCommand):
@@ -40,6 +48,30 @@ def parse_pids(text: str) -> int:
     if not text.isdecimal():
         raise SpecError(f"`{text}` is not a number of processes")
     return int(text)
+
+
+def parse_cpuset(text: str, cpus: float | None) -> tuple[int, ...]:
+    """Return the CPUs of a list, or those of a lease: `auto:2`, or `auto` for as many as `cpus`.
+
+    Raises:
+        SpecError: it is neither.
+        HostError: not as many CPUs are free.
+    """
+    if text.partition(":")[0] != _AUTO:
+        return parse_cpu_list(text)
+    from sandbox.kernel.host import read_host
+    from sandbox.kernel.leases import lease_cpus
+    from sandbox.kernel.place import find_place
+    from sandbox.kernel.roots import Roots
+
+    number = text.removeprefix(_AUTO).removeprefix(":") or str(math.ceil(cpus or 1))
+    if not (number.isascii() and number.isdecimal()) or int(number) < 1:
+        raise SpecError(f"`{text}` is not a number of CPUs", hint="write it as in `auto:2`")
+    roots = Roots()
+    allowed = read_host(roots, find_place(roots)).cpus_allowed
+    lease = lease_cpus(int(number), allowed, roots)
+    _leases.append(lease)
+    return lease.cpus
 
 
 def parse_shares(text: str) -> int:

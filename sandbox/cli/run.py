@@ -13,15 +13,9 @@ from sandbox.cli import root_options as root
 from sandbox.cli.console import CommandExit
 from sandbox.cli.environments import provide_venv
 from sandbox.cli.execution import execute, read_env_files
-from sandbox.cli.options import RunCommand, option, parse_pids, parse_shares
+from sandbox.cli.options import RunCommand, option, parse_cpuset, parse_pids, parse_shares
 from sandbox.spec import Capture, Limits, RunSpec, Ulimit, parse_environment, parse_signal
-from sandbox.units import (
-    parse_cpu_list,
-    parse_cpus,
-    parse_duration,
-    parse_size,
-    parse_size_or_unlimited,
-)
+from sandbox.units import parse_cpus, parse_duration, parse_size, parse_size_or_unlimited
 
 
 class Summary(StrEnum):
@@ -56,7 +50,12 @@ def run(
     ] = None,
     cpuset_cpus: Annotated[
         str | None,
-        option("--cpuset-cpus", panel=_LIMITS, metavar="LIST", help="Which CPUs: 0-3,6."),
+        option(
+            "--cpuset-cpus",
+            panel=_LIMITS,
+            metavar="LIST|auto:N",
+            help="Which CPUs: 0-3,6; or N that no other run with auto has.",
+        ),
     ] = None,
     cpu_shares: Annotated[
         int | None,
@@ -314,7 +313,7 @@ def run(
     given = (read_env_files(env_file) if env_file else {}) | parse_environment(tuple(env or ()))[0]
     limits = Limits(
         cpus=cpus,
-        cpuset_cpus=None if cpuset_cpus is None else parse_cpu_list(cpuset_cpus),
+        cpuset_cpus=None if cpuset_cpus is None else parse_cpuset(cpuset_cpus, cpus),
         cpu_shares=cpu_shares,
         memory_bytes=memory,
         memory_swap_bytes=memory_swap,

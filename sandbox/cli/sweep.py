@@ -14,9 +14,16 @@ from sandbox.cli.console import CommandExit, has_color, has_unicode, say, width_
 from sandbox.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from sandbox.helper.client import Stream
+    from sandbox.kernel.roots import Roots
+    from sandbox.records.result import RunResult
     from sandbox.records.sweep import Cell, SweepPlan, SweepTrial
+    from sandbox.spec import RunSpec
+
+    Streams = tuple[Stream, Stream, Stream]
+    RunSpecIn = Callable[[RunSpec, Streams], RunResult]
 
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 _KIND = "sweeps"
@@ -50,6 +57,12 @@ def sweep(
     timeout: Annotated[
         str | None, typer.Option(metavar="TIME", help="End a run that takes longer.")
     ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", metavar="N", help="Runs at once, each on CPUs of its own; needs --cpus."
+        ),
+    ] = 1,
     resume: Annotated[
         str | None, typer.Option(metavar="ID", help="Go on with a sweep that was cut short.")
     ] = None,
@@ -57,9 +70,9 @@ def sweep(
 ) -> None:
     """Run every model in every budget and compare: one table, ranks, where more stops helping.
 
-    One run at a time, all combinations once before any is run twice, each saved as it ends. A
-    combination whose program fails is not run again; one that this host cannot give is shown as
-    unavailable. Exit status 1 if no run ended well.
+    One run at a time unless -j says otherwise, all combinations once before any is run twice, each
+    saved as it ends. A combination whose program fails is not run again; one that this host cannot
+    give is shown as unavailable. Exit status 1 if no run ended well.
     """
     from sandbox.helper.client import run_spec
     from sandbox.kernel.host import read_host
@@ -85,22 +98,40 @@ def sweep(
         check_plan(plan)
         done = []
         journal = Journal.create(find_home(), _KIND, plan.sweep_id, to_plain(plan))
+    if jobs > 1 and not plan.cpus:
+        raise SpecError("runs at once need CPUs of their own", hint="give --cpus, or leave out -j")
     roots = Roots()
     host = read_host(roots, find_place(roots))
+    execute = run_spec if jobs == 1 else _on_own_cpus(run_spec, host.cpus_allowed, roots)
     with journal, open(os.devnull) as nothing:  # noqa: PTH123 - one run would read what others miss
         around = Around(
-            execute=lambda spec: run_spec(spec, (nothing, None, None)),
+            execute=lambda spec: execute(spec, (nothing, None, None)),
             save=lambda trial: journal.append(to_plain(trial)),
             progress=_progress,
             host_cpus=len(host.cpus_allowed),
             host_memory_bytes=host.memory_total_bytes,
         )
         try:
-            found = run_sweep(plan, done, around)
+            found = run_sweep(plan, done, around, jobs=jobs)
         except KeyboardInterrupt:
             say(f"hint: go on with `sandbox sweep --resume {plan.sweep_id}`")
             raise
     _show(plan, found.trials, dict(found.unavailable), as_json=as_json)
+
+
+def _on_own_cpus(run: RunSpecIn, allowed: Sequence[int], roots: Roots) -> RunSpecIn:
+    """Return what runs a spec on CPUs that it has leased; it waits until there are enough."""
+    import math
+
+    from sandbox.kernel.leases import lease_cpus_soon
+    from sandbox.records.light import replace
+
+    def execute(spec: RunSpec, streams: Streams) -> RunResult:
+        with lease_cpus_soon(math.ceil(spec.limits.cpus or 1), allowed, roots) as lease:
+            limits = replace(spec.limits, cpuset_cpus=lease.cpus)
+            return run(replace(spec, limits=limits), streams)
+
+    return execute
 
 
 def _show(

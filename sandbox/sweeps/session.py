@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from sandbox.errors import SandboxError, SpecError
@@ -95,11 +96,13 @@ def unavailable_cells(
     return found
 
 
-def run_sweep(plan: SweepPlan, done: Sequence[SweepTrial], around: Around) -> Sweep:
-    """Make the runs that `done` lacks, one at a time, and return all of them.
+def run_sweep(
+    plan: SweepPlan, done: Sequence[SweepTrial], around: Around, *, jobs: int = 1
+) -> Sweep:
+    """Make the runs that `done` lacks, `jobs` at a time, and return all of them.
 
     A cell whose program failed in one round is not run again: under a limit that is too small
-    it would only fail again.
+    it would only fail again. All runs of a round have ended before the next begins.
 
     Raises:
         SpecError: the plan cannot be meant.
@@ -108,34 +111,76 @@ def run_sweep(plan: SweepPlan, done: Sequence[SweepTrial], around: Around) -> Sw
     check_plan(plan)
     cells = cells_of(plan)
     unavailable = unavailable_cells(cells, around.host_cpus, around.host_memory_bytes)
-    trials = list(done)
-    open_cells = [cell for cell in cells if cell not in unavailable]
-    total = len(open_cells) * plan.runs
-    for number, (turn, cell) in enumerate(_turns(plan, open_cells), start=1):
-        mine = [trial for trial in trials if trial.cell == cell]
-        if any(trial.round == turn or not succeeded(trial) for trial in mine):
-            continue
-        around.progress(number, total, cell)
-        result = around.execute(spec_of(plan, cell))
+    made = _Made(plan, list(done), around, len(cells) - len(unavailable))
+    for turn in range(1, plan.runs + 1):
+        due = [cell for cell in cells if cell not in unavailable and made.is_due(cell, turn)]
+        if jobs == 1:
+            for cell in due:
+                made.one(cell, turn)
+        else:
+            _at_once(made, due, turn, jobs)
+    trials = sorted(made.trials, key=lambda trial: (trial.round, cells.index(trial.cell)))
+    return Sweep(plan=plan, trials=tuple(trials), unavailable=tuple(unavailable.items()))
+
+
+def _at_once(made: _Made, cells: Sequence[Cell], turn: int, jobs: int) -> None:
+    """Run cells by several threads; each waits in a process of its own, so none disturbs another.
+
+    After the first error nothing more is begun.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(made.one, cell, turn) for cell in cells]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class _Made:
+    """The runs so far."""
+
+    def __init__(
+        self, plan: SweepPlan, trials: list[SweepTrial], around: Around, cells: int
+    ) -> None:
+        self.trials = trials
+        self._plan = plan
+        self._around = around
+        self._total = cells * plan.runs
+        self._begun = 0
+        self._lock = threading.Lock()
+
+    def is_due(self, cell: Cell, turn: int) -> bool:
+        """Return whether a cell is to be run in this round."""
+        mine = [trial for trial in self.trials if trial.cell == cell]
+        return not any(trial.round == turn or not succeeded(trial) for trial in mine)
+
+    def one(self, cell: Cell, turn: int) -> None:
+        """Run a cell once, and save it."""
+        with self._lock:
+            self._begun += 1
+            self._around.progress(self._begun + self._already(), self._total, cell)
+        result = self._around.execute(spec_of(self._plan, cell))
         if result.outcome is Outcome.KILLED:
             raise SandboxError(
                 f"the sweep was ended: {result.reason}",
-                hint=f"go on with `sandbox sweep --resume {plan.sweep_id}`",
+                hint=f"go on with `sandbox sweep --resume {self._plan.sweep_id}`",
             )
         trial = SweepTrial(
             cell=cell, round=turn, repeat=repeat_of(result), reason=result.reason or ""
         )
-        around.save(trial)
-        trials.append(trial)
-    return Sweep(plan=plan, trials=tuple(trials), unavailable=tuple(unavailable.items()))
+        with self._lock:
+            self._around.save(trial)
+            self.trials.append(trial)
+
+    def _already(self) -> int:
+        """Return how many runs were made before this session."""
+        return max(len(self.trials) - self._begun + 1, 0)
 
 
 def succeeded(trial: SweepTrial) -> bool:
     """Return whether the program ended well."""
     return trial.repeat.outcome is Outcome.EXITED and trial.repeat.exit_code == 0
-
-
-def _turns(plan: SweepPlan, cells: Sequence[Cell]) -> Iterator[tuple[int, Cell]]:
-    for turn in range(1, plan.runs + 1):
-        for cell in cells:
-            yield turn, cell
