@@ -2,6 +2,7 @@
 
 docs/reference/cli.md comes from the command line's own definitions. `--picture` draws a real run
 of the example as docs/images/run.svg, `--picture top` three sandboxes as `sandbox top` shows them,
+`--picture stats` as `sandbox stats` does,
 `--output PAGE` types a page's commands again and puts in what they print: all have figures of
 their own every time, so they are renewed by hand.
 """
@@ -175,7 +176,35 @@ def picture_of_top() -> None:
             call("sandbox", "kill", "infer", "batch", "server")
 
 
-def draw(name: str, command: str, output: str) -> None:
+def pictures_of_stats() -> None:
+    """Draw `sandbox stats` of the same three, in docker's columns and in all."""
+    busy = "import time\nheld = bytearray(40 << 20)\nwhile True: pass"
+    infer = "examples/infer/infer.py"
+    with tempfile.TemporaryDirectory() as home:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {**os.environ, "PATH": path, "SANDBOX_HOME": home}
+
+        def call(*command: str) -> str:
+            done = subprocess.run(
+                command, check=True, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True
+            )
+            return done.stdout
+
+        run = ("sandbox", "run", "-d", "--name")
+        call(*run, "infer", "--cpus", "0.5", "-m", "512m", "--", "python", infer, "--seconds", "60")
+        call(*run, "batch", "--cpus", "0.8", "-m", "64m", "--", "python", "-c", busy)
+        call(*run, "server", "-m", "256m", "--", "sleep", "60")
+        try:
+            time.sleep(4)
+            for name, flags in (("stats", ()), ("stats-wide", ("--wide",))):
+                words = ("sandbox", "stats", "--no-stream", *flags, "infer", "batch", "server")
+                shown = call(*words)
+                draw(name, " ".join(words), shown, columns=max(map(len, shown.splitlines())))
+        finally:
+            call("sandbox", "kill", "infer", "batch", "server")
+
+
+def draw(name: str, command: str, output: str, *, columns: int = PICTURE_COLUMNS) -> None:
     """Write what a terminal showed as docs/images/NAME.svg."""
     from rich.console import Console
     from rich.terminal_theme import MONOKAI
@@ -183,7 +212,7 @@ def draw(name: str, command: str, output: str) -> None:
 
     console = Console(
         record=True,
-        width=PICTURE_COLUMNS,
+        width=columns,
         force_terminal=True,
         file=open(os.devnull, "w", encoding="utf-8"),  # noqa: SIM115, PTH123 - as long as we live
     )
@@ -197,7 +226,7 @@ def draw(name: str, command: str, output: str) -> None:
     print(f"wrote {file.relative_to(PROJECT)}")
 
 
-DRAWN = {"run": picture_of_run, "top": picture_of_top}
+DRAWN = {"run": picture_of_run, "top": picture_of_top, "stats": pictures_of_stats}
 
 
 def main() -> None:

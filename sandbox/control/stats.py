@@ -22,7 +22,7 @@ from sandbox.kernel.live_reader import LiveReader, read_host_memory
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.run_groups import is_stopped
 from sandbox.records.light import dataclass, replace
-from sandbox.records.result import Outcome, RunResult
+from sandbox.records.result import DeviceIo, Outcome, RunResult
 from sandbox.records.stats import State, StatsReading, StatsRow
 from sandbox.store.home import find_home
 from sandbox.store.locks import is_locked
@@ -164,13 +164,18 @@ class Watched:
         if one is not None and one.directory is not None and now.cpus_online is not None:
             before = None
             with suppress(StoreError):
-                before = find_reading(one.directory, now.time_ns - WINDOW_NS)
+                before = find_reading(one.directory, now.time_ns - WINDOW_NS, with_io=True)
             if before is not None and before.time_ns < now.time_ns:
                 # Nobody has noted the host's CPU time then: it grows with the clock.
                 passed_ns = (now.time_ns - before.time_ns) * now.cpus_online
                 host_cpu_ns = None if now.host_cpu_ns is None else now.host_cpu_ns - passed_ns
                 self._recent.append(
-                    replace(before, host_cpu_ns=host_cpu_ns, cpus_online=now.cpus_online)
+                    replace(
+                        before,
+                        host_cpu_ns=host_cpu_ns,
+                        cpus_online=now.cpus_online,
+                        io=_same_device(before, now),
+                    )
                 )
         self._recent.append(now)
 
@@ -208,6 +213,13 @@ class Watched:
         if self._source is not None:
             self._source.close()
             self._source = None
+
+
+def _same_device(before: StatsReading, now: StatsReading) -> tuple[DeviceIo, ...] | None:
+    """Return what a record has of all devices together as that of the only one, if there is one."""
+    if not before.io or now.io is None or len(now.io) != 1:
+        return None
+    return (replace(before.io[0], device=now.io[0].device),)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,6 +234,7 @@ def test_the_first_row_has_rates_already(
 ) -> None:
     group = host.group(f"run-{FIRST_ID}", pids="7\n")
     (group / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 0\nsystem_usec 0\n")
+    (group / "io.stat").write_text("8:0 rbytes=17 wbytes=9 rios=3 wios=4\n")
     run = make_run(FIRST_ID, "a", (group,))
     record(run, range(0, 2_000_000, 40_000), 95 * SEC)  # 0.4 CPUs
 
@@ -243,6 +244,7 @@ def test_the_first_row_has_rates_already(
     assert row.before is not None
     assert row.before.time_ns == 99 * SEC
     assert row.before.cpu_usage_ns == 1_600_000_000
+    assert [(disk.device, disk.read_bytes) for disk in row.before.io] == [("8:0", 7)]
     passed = row.now.host_cpu_ns - row.before.host_cpu_ns
     assert passed == row.now.time_ns - row.before.time_ns
 
