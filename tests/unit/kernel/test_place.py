@@ -269,6 +269,22 @@ def test_in_a_units_group_systemd_has_to_be_asked(
     assert place.outer.memory_bytes == MIB
 
 
+def test_on_a_read_only_mount_nobody_is_asked(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    booted(host)
+    in_a_session(host)
+    answering(monkeypatch, USER)
+    real = os.statvfs(host.roots.cgroup)
+    fields = [*real[:8], os.ST_RDONLY, *real[9:]]
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+
+    place = find_place(host.roots)
+
+    assert place.mode is Mode.NONE
+    assert "read-only" in place.reason
+
+
 def test_without_a_manager_there_is_no_place_but_a_way_to_one(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
