@@ -1,4 +1,4 @@
-"""`sandbox image`: images on this machine: pull, load, list, inspect, remove, prune."""
+"""`sandbox image`: images on this machine: pull, load, save, list, inspect, remove, prune."""
 
 # Without `from __future__ import annotations`, as in `run`: typer reads the flags' types.
 
@@ -90,6 +90,20 @@ def load(
     )
     for image_id in ids:
         report_added(store.read(image_id), store, quiet=quiet)
+
+
+@app.command("save")
+def save(
+    images: Annotated[list[str], typer.Argument(metavar="IMAGE...", help=_NAMES)],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The archive to write.")
+    ],
+) -> None:
+    """Write images into one archive, for docker, podman or another machine."""
+    from sandbox.image import save as saving
+
+    saving.save(open_store(), images, output)
+    say(f"wrote {output}")
 
 
 @app.command("ls")

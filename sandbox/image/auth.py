@@ -134,11 +134,17 @@ def _decode(entry: Mapping[str, Any], key: str, path: Path) -> Credentials:
     try:
         text = base64.b64decode(entry["auth"], validate=True).decode().rstrip("\0")
     except (KeyError, TypeError, ValueError, binascii.Error) as exc:
-        raise ImageError(
-            f"{path} has damaged credentials for {key}", hint="log in again with docker or podman"
-        ) from exc
+        raise _damaged(path, key) from exc
     username, _, password = text.partition(":")
+    if not username:
+        raise _damaged(path, key)
     return Credentials(username=username, password=password)
+
+
+def _damaged(path: Path, key: str) -> ImageError:
+    return ImageError(
+        f"{path} has damaged credentials for {key}", hint="log in again with docker or podman"
+    )
 
 
 def _ask_helper(name: object, server: str) -> Credentials | None:

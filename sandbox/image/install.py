@@ -38,6 +38,8 @@ class ImagePlan:
     layers: tuple[LayerPlan, ...]
     names: tuple[str, ...]
     """Full references."""
+    blobs: tuple[str, ...] = ()
+    """Digests of the layers' blobs, as the manifest lists them."""
 
 
 def install(ingest: Ingest, plan: ImagePlan) -> str:
@@ -58,7 +60,8 @@ def install(ingest: Ingest, plan: ImagePlan) -> str:
         data = write_config(config, [meta.diff_id for meta in metas])
         config = parse_config(data)
     config_digest = ingest.put_bytes(data)
-    if plan.manifest is None:
+    if plan.manifest is None or plan.blobs != tuple(meta.digest for meta in metas):
+        # Its layers were here already, from blobs that were compressed in another way.
         manifest = write_manifest(config_digest, len(data), metas)
         manifest_digest = ingest.put_bytes(manifest)
     else:

@@ -141,6 +141,7 @@ def _layout_plans(
             manifest=(data, digest),
             layers=_layer_plans(ingest, members, manifest, config),
             names=_names([name]),
+            blobs=tuple(layer.digest for layer in manifest.layers),
         )
 
 

@@ -111,6 +111,7 @@ class _Source:
             manifest=(data, digest),
             layers=self._layers(manifest, config),
             names=(str(reference),),
+            blobs=tuple(layer.digest for layer in manifest.layers),
         )
 
     def _manifest(self, reference: Reference, wanted: Platform) -> tuple[bytes, str, Manifest]:

@@ -1,0 +1,115 @@
+"""Images out of the store: one archive that docker, podman and this program can load."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sandbox.errors import ImageError
+from sandbox.image.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, parse_manifest
+from sandbox.image.reference import parse_reference
+from sandbox.image.store import ImageStore, StoredImage
+
+_LAYOUT = {"imageLayoutVersion": "1.0.0"}
+
+
+def save(store: ImageStore, names: Sequence[str], target: Path) -> None:
+    """Write images into one archive: an OCI layout, with docker's manifest.json beside it.
+
+    The blobs are those that were fetched, so their digests stay.
+
+    Args:
+        store: Where from.
+        names: References, or ids and their beginnings.
+        target: The archive; it appears when it is whole, and is not there yet.
+
+    Raises:
+        ImageError: an image is not there, or the archive cannot be written.
+    """
+    images = [store.find(name) for name in names]
+    held = [store.hold(image) for image in images]
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        if target.exists():
+            raise ImageError(f"{target} is there already", hint="remove it, or write another")
+        with tarfile.open(temporary, "x", format=tarfile.PAX_FORMAT) as archive:
+            _write(store, images, archive)
+        temporary.rename(target)
+    except OSError as exc:
+        raise ImageError(f"cannot write {target}: {exc.strerror}") from exc
+    finally:
+        temporary.unlink(missing_ok=True)
+        for fd in held:
+            os.close(fd)
+
+
+def _write(store: ImageStore, images: Sequence[StoredImage], archive: tarfile.TarFile) -> None:
+    entries: list[dict[str, Any]] = []
+    docker: list[dict[str, Any]] = []
+    blobs: dict[str, None] = {}
+    for image in images:
+        manifest, entry = _manifest(store, image)
+        names = image.references or ("",)
+        entries += [
+            {**entry, "annotations": _annotations(name)} if name else entry for name in names
+        ]
+        docker.append(
+            {
+                "Config": _path(image.id),
+                "RepoTags": [_docker_name(name) for name in image.references if "@" not in name],
+                "Layers": [_path(layer.digest) for layer in manifest.layers],
+            }
+        )
+        digests = [entry["digest"], image.id, *(layer.digest for layer in manifest.layers)]
+        blobs.update(dict.fromkeys(digests))
+    for digest in blobs:
+        member = tarfile.TarInfo(_path(digest))
+        with store.blob_path(digest).open("rb") as file:
+            member.size = os.fstat(file.fileno()).st_size
+            archive.addfile(member, file)
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
+    for name, document in (
+        ("oci-layout", _LAYOUT),
+        ("index.json", index),
+        ("manifest.json", docker),
+    ):
+        data = json.dumps(document).encode()
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+
+
+def _manifest(store: ImageStore, image: StoredImage) -> tuple[Manifest, dict[str, Any]]:
+    """Return the manifest whose blobs are all there, and what points to it."""
+    data = store.blob_path(image.manifest_digest).read_bytes()
+    manifest = parse_manifest(data)
+    if not isinstance(manifest, Manifest):
+        raise ImageError(f"image {image.short_id} is damaged: pull or load it again")
+    wanted = [image.id, *(layer.digest for layer in manifest.layers)]
+    for digest in wanted:
+        if not store.blob_path(digest).exists():
+            raise ImageError(f"image {image.short_id} lacks {digest}: pull or load it again")
+    return manifest, {
+        "mediaType": json.loads(data).get("mediaType", OCI_MANIFEST),
+        "digest": image.manifest_digest,
+        "size": len(data),
+    }
+
+
+def _path(digest: str) -> str:
+    return "blobs/" + digest.replace(":", "/", 1)
+
+
+def _annotations(name: str) -> dict[str, str]:
+    tag = parse_reference(name).tag
+    note = {"io.containerd.image.name": name}
+    return {**note, "org.opencontainers.image.ref.name": tag} if tag else note
+
+
+def _docker_name(name: str) -> str:
+    return parse_reference(name).short()
