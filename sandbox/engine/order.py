@@ -117,12 +117,11 @@ class _Run:
         self.host = read_host(self.around.roots, self.place)
         self.limits = self.spec.limits.with_defaults()
         self.run_id = new_run_id()
-        advice = check(self.limits, self.host)
+        self.advice = check(self.limits, self.host)
         self.home = self.around.home or find_home()
         self.prepared = prepare(self.spec, self.host, self.run_id, self.home)
         self.undo.callback(self.prepared.let_go)
         self.spec = self.prepared.spec or self.spec
-        self.advice = (*advice, *self.prepared.warnings)
 
     def open_record(self) -> None:
         """Claim the name and make the run directory, or a stand-in where none can be written."""
@@ -274,7 +273,8 @@ class _Run:
             sampled_peaks=self.sampler.peaks(),
             loads=(self.load_before, load_after),
         )
-        result = replace(result, warnings=(*self.advice, *result.warnings, *self._problems()))
+        told = (*self.advice, *self.prepared.warnings)
+        result = replace(result, warnings=(*told, *result.warnings, *self._problems()))
         self.directory.append_event(self._event("ended", {"outcome": result.outcome.value}))
         self.directory.write_run(fields_of(result))
         if self.around.conclude is not None:

@@ -9,10 +9,15 @@ from pathlib import Path
 
 from sandbox.environment.host import Prepared
 from sandbox.errors import StoreError
-from sandbox.kernel.scratch import remove_scratch
+from sandbox.kernel.scratch import find_file_system, remove_scratch
 from sandbox.records.light import replace
+from sandbox.records.result import RunWarning
 
 NAME = "root"
+_CANNOT_HOLD = frozenset(
+    {"overlay", "aufs", "nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "ecryptfs", "vfat", "exfat"}
+)
+"""File systems that an overlay cannot write to: they lack attributes, or are one themselves."""
 _DIRECTORIES = ("root", "upper", "work", "memory")
 
 
@@ -52,8 +57,18 @@ def make_scratch(
             f"cannot make the run's own directory {path}: {exc.strerror}",
             hint="free some room there, or set SANDBOX_HOME to another disk",
         ) from exc
-    program = replace(prepared.program, enclosure=replace(enclosure, scratch=str(path)))
-    return replace(prepared, program=program), path
+    kind = find_file_system(path)
+    in_memory = kind.partition(".")[0] in _CANNOT_HOLD
+    enclosure = replace(enclosure, scratch=str(path), writes_to_memory=in_memory)
+    prepared = replace(prepared, program=replace(prepared.program, enclosure=enclosure))
+    if in_memory:
+        warning = RunWarning(
+            code="writes_to_memory",
+            text=f"what the run writes to its root goes to memory: {path} is on {kind}",
+            hint="set SANDBOX_HOME to a disk of this machine",
+        )
+        prepared = replace(prepared, warnings=(*prepared.warnings, warning))
+    return prepared, path
 
 
 def _take_after(upper: Path, model: Path) -> None:

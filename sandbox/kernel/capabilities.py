@@ -19,6 +19,9 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _VERSION_3 = 0x20080522
 _MOST_CAPABILITIES = 64
 
+_SYS_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
+_KEYCTL_JOIN_SESSION_KEYRING = 1
+
 KEPT = {
     "chown": 0,
     "dac_override": 1,
@@ -99,6 +102,16 @@ def hide_from_tracers() -> None:
         OSError: the kernel refuses.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def find_keyring_call(machine: str) -> int | None:
+    """Return the number of the system call for keyrings; None where it is not known."""
+    return _SYS_KEYCTL.get(machine)
+
+
+def leave_keyring(call: int) -> None:
+    """Take a new session keyring: the caller's holds keys of the host."""
+    _libc.syscall(ctypes.c_long(call), ctypes.c_long(_KEYCTL_JOIN_SESSION_KEYRING), None)
 
 
 def _prctl(option: int, argument: int) -> None:

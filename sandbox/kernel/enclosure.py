@@ -30,6 +30,7 @@ class Entering:
 
             self._terminal = OwnTerminal(enclosure.terminal, user)
         self._workdir = os.fsencode(enclosure.workdir)
+        self._keyring_call = capabilities.find_keyring_call(os.uname().machine)
         self._init = None
         if enclosure.has_init:
             from sandbox.kernel.first_process import Init
@@ -92,6 +93,8 @@ class Entering:
         Raises:
             OSError: the user may not enter the working directory.
         """
+        if self._keyring_call is not None:
+            capabilities.leave_keyring(self._keyring_call)
         capabilities.reduce()
         capabilities.forbid_new_privileges()
         # Not by chdir: /proc has links that lead out, by descriptors that are still open.

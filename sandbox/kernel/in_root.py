@@ -71,12 +71,17 @@ def read_file_in(root_fd: int, path: bytes, most_bytes: int) -> bytes | None:
         OSError: it cannot be read.
     """
     try:
-        fd = open_in(root_fd, path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        place = open_in(root_fd, path, os.O_PATH)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        # To open a device can do something already.
+        if not stat.S_ISREG(os.fstat(place).st_mode):
             return None
+        fd = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
+    try:
         parts = []
         while most_bytes > 0 and (part := os.read(fd, most_bytes)):
             parts.append(part)

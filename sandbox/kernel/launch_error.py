@@ -93,6 +93,7 @@ def _root_error(failure: Failure, enclosure: Enclosure | None) -> KernelError:
         )
     else:
         hints[errno.EPERM] = "it takes CAP_SYS_ADMIN, which root in a container lacks"
+        hints[errno.EINVAL] = "set SANDBOX_HOME to another disk: this one may not hold an overlay"
     return KernelError(
         f"cannot make the root file system of the run ({failure.object}): {code}",
         hint=hints.get(failure.errno),

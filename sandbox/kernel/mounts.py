@@ -56,7 +56,6 @@ _MASKED = (
 _READ_ONLY = (b"/proc/bus", b"/proc/fs", b"/proc/irq", b"/proc/sys", b"/proc/sysrq-trigger")
 
 _PLAIN = NOSUID | NODEV | NOEXEC
-_NO_OVERLAY_HERE = {errno.EINVAL, errno.EOPNOTSUPP}
 
 
 def mount_root(enclosure: Enclosure, say: Say) -> int:
@@ -67,13 +66,8 @@ def mount_root(enclosure: Enclosure, say: Say) -> int:
     """
     scratch = os.fsencode(enclosure.scratch)
     root = scratch + b"/" + ROOT
-    say(b"overlay of " + os.fsencode(enclosure.layers[-1]))
-    try:
-        _mount_overlay(enclosure, scratch, root)
-    except OSError as exc:
-        if exc.errno not in _NO_OVERLAY_HERE:
-            raise
-        # An overlay, or a network's file system, cannot hold what is written: memory can.
+    if enclosure.writes_to_memory:
+        say(b"memory to write to")
         memory = scratch + b"/" + MEMORY
         fd = calls.new_mount(b"tmpfs", [(b"mode", b"700")], NOSUID | NODEV)
         _put(fd, os.open(memory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -82,7 +76,9 @@ def mount_root(enclosure: Enclosure, say: Say) -> int:
             os.mkdir(name, 0o755, dir_fd=place)
         _take_after(place, enclosure.layers[-1])
         os.close(place)
-        _mount_overlay(enclosure, memory, root)
+        scratch = memory
+    say(b"overlay of " + os.fsencode(enclosure.layers[-1]))
+    _mount_overlay(enclosure, scratch, root)
     return os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 

@@ -101,6 +101,8 @@ class Enclosure:
     hostname: str
     network: Network = Network.HOST
     read_only: bool = False
+    writes_to_memory: bool = False
+    """Whether what is written goes to memory, because no disk can hold it."""
     userxattr: bool = False
     """Whether the marks of the layers are in `user.` attributes."""
     shm_bytes: int | None = None

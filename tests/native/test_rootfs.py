@@ -557,3 +557,42 @@ def test_a_run_without_a_network_says_so(inside: Inside, tmp_path: Path) -> None
     inside("true", flags=("--network", "none", "-o", result))
 
     assert json.loads(result.read_text())["unavailable"]["network"] == "the run has no network"
+
+
+# --- file systems that cannot hold what is written --------------------------------------------------
+
+
+def test_where_no_disk_can_hold_what_is_written_memory_does(rootfs: Path, tmp_path: Path) -> None:
+    for name in ("lower", "upper", "work", "home"):
+        (tmp_path / "over" / name).mkdir(parents=True)
+    over = tmp_path / "over"
+    options = f"lowerdir={over}/lower,upperdir={over}/upper,workdir={over}/work"
+    words = [sys.executable, "-m", "sandbox", "run", "--rootfs", str(rootfs)]
+    script = 'mount -t overlay overlay -o "$0" "$1" || exit 77; shift; exec "$@"'
+
+    done = subprocess.run(
+        [
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            script,
+            options,
+            over / "home",
+            *words,
+            "--",
+            "sh",
+            "-c",
+            "touch /x && ls /x; stat -c %a /",
+        ],
+        env={**os.environ, "SANDBOX_HOME": str(over / "home")},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+
+    if done.returncode == 77:
+        pytest.skip("no overlay can be mounted here")
+    assert done.stdout == "/x\n755\n", done.stderr
+    assert "what the run writes to its root goes to memory" in done.stderr
