@@ -30,6 +30,7 @@ _HINTS = {
     errno.EAGAIN: "a limit of the enclosing group on processes or groups is reached",
 }
 
+EXIT_GATE = 123
 EXIT_SANDBOX = 125
 EXIT_NOT_EXECUTABLE = 126
 EXIT_NOT_FOUND = 127

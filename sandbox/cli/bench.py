@@ -23,14 +23,16 @@ from sandbox.cli.bench_options import (
     VenvPath,
     split_words,
 )
-from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, width_of
+from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
 from sandbox.cli.environments import progress_line, provide_venv
+from sandbox.cli.gate_options import MaxCpuTime, MaxPeak, MaxTime, make_gates
 from sandbox.cli.options import option, parse_cpuset
 from sandbox.errors import SpecError
 from sandbox.report.style import Style
 from sandbox.spec import Capture, Limits, RunSpec, parse_environment
 
 if TYPE_CHECKING:
+    from sandbox.analysis.gates import Gates
     from sandbox.bench.session import Around
     from sandbox.records.benchmark import Benchmark
     from sandbox.records.result import RunResult
@@ -136,6 +138,9 @@ def bench(
     cpuset_cpus: CpusetCpus = None,
     memory: Memory = None,
     timeout: Timeout = None,
+    max_peak: MaxPeak = None,
+    max_time: MaxTime = None,
+    max_cpu_time: MaxCpuTime = None,
     env: Environment = None,
     venv: VenvPath = None,
     requirements: Requirements = None,
@@ -218,6 +223,22 @@ def bench(
             print_error(stopped)
             raise CommandExit(stopped.exit_code) from None
     report.compare(benchmarks, None if reference is None else reference - 1)
+    gates = make_gates(max_peak, max_time, max_cpu_time)
+    if gates is not None and _fail(gates, benchmarks):
+        raise CommandExit(1)
+
+
+def _fail(gates: "Gates", benchmarks: "list[Benchmark]") -> bool:
+    """Tell of the commands that do not pass; the highest peak and the mean times are judged."""
+    from sandbox.analysis.gates import failed_gates
+    from sandbox.report.bench import judged_figures
+
+    failed = False
+    for benchmark in benchmarks:
+        for failure in failed_gates(gates, **judged_figures(benchmark)):
+            say(f"sandbox: gate: {benchmark.command}: {failure}")
+            failed = True
+    return failed
 
 
 def _parameters(lists: Sequence[str], scans: Sequence[str], step: str | None) -> dict[str, Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox.cli.console import has_color, has_unicode, print_error, say, width_of
-from sandbox.errors import SandboxError, SpecError
+from sandbox.errors import EXIT_GATE, SandboxError, SpecError
 from sandbox.records.result import Outcome, RunResult
 from sandbox.spec import RunSpec
+
+if TYPE_CHECKING:
+    from sandbox.analysis.gates import Gates
 
 
 def read_env_files(paths: list[Path]) -> dict[str, str]:
@@ -30,12 +33,25 @@ def read_env_files(paths: list[Path]) -> dict[str, str]:
     return values
 
 
-def execute(spec: RunSpec, *, output: Path | None, force: bool, shown: bool, quiet: bool) -> int:
+def execute(
+    spec: RunSpec,
+    *,
+    output: Path | None,
+    force: bool,
+    shown: bool,
+    quiet: bool,
+    gates: Gates | None = None,
+) -> int:
     """Run it, in the background if that was asked for, and return the exit status.
 
     Raises:
         SandboxError: nothing was started.
     """
+    if spec.detach and gates is not None:
+        raise SpecError(
+            "a run in the background has no exit status for a gate to change",
+            hint="leave out --detach, or read the result with `sandbox inspect`",
+        )
     if spec.detach:
         from sandbox.engine.background import run_in_background
 
@@ -62,7 +78,19 @@ def execute(spec: RunSpec, *, output: Path | None, force: bool, shown: bool, qui
         _exporter(output, force=force)(result)
     except SandboxError as error:
         print_error(error)
+    if gates is not None and result.exit_code == 0:
+        return _status_of_gates(gates, result)
     return result.exit_code if result.exit_code is not None else SandboxError.exit_code
+
+
+def _status_of_gates(gates: Gates, result: RunResult) -> int:
+    """Tell of the gates that a run has not passed; a program that failed is failure enough."""
+    from sandbox.cli.gate_options import failures_of
+
+    failures = failures_of(gates, result)
+    for failure in failures:
+        say(f"sandbox: gate: {failure}")
+    return EXIT_GATE if failures else 0
 
 
 def _exporter(output: Path | None, *, force: bool) -> Any:

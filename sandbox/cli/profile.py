@@ -12,10 +12,12 @@ import typer
 from sandbox.cli.bench import end_of_output, run_hook
 from sandbox.cli.console import CommandExit, print_error, say
 from sandbox.cli.environments import provide_venv
+from sandbox.cli.gate_options import MaxPeak, MaxTime, make_gates
 from sandbox.cli.options import option
 from sandbox.errors import ImageError, SpecError
 
 if TYPE_CHECKING:
+    from sandbox.analysis.gates import Gates
     from sandbox.profiler.session import Profile
     from sandbox.profiler.settings import Settings
     from sandbox.records.venv import Venv
@@ -67,6 +69,8 @@ def profile(
         bool,
         option("--resume", panel=_RESULTS, help="Go on where a session of the same was ended."),
     ] = False,
+    max_peak: MaxPeak = None,
+    max_time: MaxTime = None,
 ) -> None:
     """Run a script for several models in one budget and say what each used.
 
@@ -95,8 +99,24 @@ def profile(
     if done.stopped_with is not None:
         say("sandbox: stopped by a signal; --resume goes on from here")
         raise CommandExit(done.stopped_with)
-    if not all(row.is_good for row in done.rows):
+    gates = make_gates(max_peak, max_time)
+    failed = gates is not None and _fail(gates, done)
+    if failed or not all(row.is_good for row in done.rows):
         raise CommandExit(1)
+
+
+def _fail(gates: "Gates", done: "Profile") -> bool:
+    """Tell of the models that do not pass; one that failed has its status in the table."""
+    from sandbox.analysis.gates import failed_gates
+
+    failed = False
+    for row in done.rows:
+        if row.is_good:
+            figures = {"peak_bytes": row.memory_peak_bytes, "wall_ns": row.wall_ns}
+            for failure in failed_gates(gates, **figures):
+                say(f"sandbox: gate: {row.name}: {failure}")
+                failed = True
+    return failed
 
 
 def _venv_of(settings: "Settings") -> "Venv | None":

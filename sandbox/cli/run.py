@@ -13,6 +13,7 @@ from sandbox.cli import root_options as root
 from sandbox.cli.console import CommandExit
 from sandbox.cli.environments import provide_venv
 from sandbox.cli.execution import execute, read_env_files
+from sandbox.cli.gate_options import MaxCpuTime, MaxPeak, MaxTime, make_gates
 from sandbox.cli.options import RunCommand, option, parse_cpuset, parse_pids, parse_shares
 from sandbox.spec import Capture, Limits, RunSpec, Ulimit, parse_environment, parse_signal
 from sandbox.units import parse_cpus, parse_duration, parse_size, parse_size_or_unlimited
@@ -305,6 +306,9 @@ def run(
     quiet: Annotated[
         bool, option("--quiet", "-q", panel=_OURS, help="Print no table and no warnings.")
     ] = False,
+    max_peak: MaxPeak = None,
+    max_time: MaxTime = None,
+    max_cpu_time: MaxCpuTime = None,
 ) -> None:
     """Run COMMAND inside a CPU and memory budget and report exactly what it used.
 
@@ -367,4 +371,7 @@ def run(
         summary is Summary.ALWAYS
         or (summary is Summary.AUTO and (output is None or sys.stderr.isatty()))
     )
-    raise CommandExit(execute(spec, output=output, force=force, shown=shown, quiet=quiet))
+    gates = make_gates(max_peak, max_time, max_cpu_time)
+    raise CommandExit(
+        execute(spec, output=output, force=force, shown=shown, quiet=quiet, gates=gates)
+    )

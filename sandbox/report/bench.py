@@ -58,6 +58,23 @@ def hyperfine_json(benchmarks: Sequence[Benchmark]) -> str:
     return to_json({"results": [_hyperfine_result(benchmark) for benchmark in benchmarks]})
 
 
+def judged_figures(benchmark: Benchmark) -> dict[str, Any]:
+    """Return what gates judge: the highest peak, the mean wall time, the mean CPU time.
+
+    None where a run has no figure: a mean without it would hide that.
+    """
+    repeats = benchmark.repeats
+    peaks = [one.memory_peak_bytes for one in repeats]
+    known = [peak for peak in peaks if peak is not None]
+    user = _mean(repeats, lambda one: one.cpu_user_usec)
+    system = _mean(repeats, lambda one: one.cpu_system_usec)
+    return {
+        "peak_bytes": max(known) if len(known) == len(peaks) else None,
+        "wall_ns": round(statistics_of([one.wall_ns for one in repeats]).mean),
+        "cpu_time_usec": None if user is None or system is None else round(user + system),
+    }
+
+
 def _hyperfine_result(benchmark: Benchmark) -> dict[str, Any]:
     times, repeats = _times(benchmark), benchmark.repeats
     plain: dict[str, Any] = {
