@@ -26,7 +26,7 @@ def root(tmp_path: Path) -> Iterator[tuple[int, Path, Path]]:
 
 def _real(fd: int) -> Path:
     try:
-        return Path(os.readlink(f"/proc/self/fd/{fd}"))
+        return Path(f"/proc/self/fd/{fd}").readlink()
     finally:
         os.close(fd)
 
