@@ -110,7 +110,9 @@ class TarReader:
         self._left -= size
 
     def _finish_data(self) -> None:
-        self._stream.skip(self._left + self._padding)
+        self._stream.skip(self._left)
+        if not (self._stream.at_end() and not self._must_end):  # what forgets the end, forgets this
+            self._stream.skip(self._padding)
         self._left = self._padding = 0
 
     def _begin_data(self, size: int) -> None:

@@ -147,9 +147,10 @@ def test_an_archive_without_a_digest_has_to_end(make_tar: Any, unpack: Any) -> N
 def test_a_layer_whose_writer_forgot_the_end_is_whole_if_its_digest_says_so(
     make_tar: Any, unpack: Any
 ) -> None:
-    _, tree = unpack(make_tar().add("f", data="x").end()[:-1024])
+    for cut in (1024, 1024 + 511):  # without the end, and without the padding before it
+        _, tree = unpack(make_tar().add("f", data="x").end()[:-cut])
 
-    assert (tree / "f").read_text() == "x"
+        assert (tree / "f").read_text() == "x"
 
 
 def test_data_after_half_an_end_is_refused(make_tar: Any) -> None:
