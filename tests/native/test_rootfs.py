@@ -259,7 +259,14 @@ TARGETS = (
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("kind", ["absolute", "relative", "root"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "absolute",
+        pytest.param("relative", marks=pytest.mark.slow),
+        pytest.param("root", marks=pytest.mark.slow),
+    ],
+)
 def test_a_link_in_the_place_of_a_mount_leads_nowhere_outside(
     inside: Inside, rootfs: Path, tmp_path: Path, target: str, kind: str
 ) -> None:
@@ -319,6 +326,30 @@ def test_no_descriptor_of_the_host_gets_inside(
     assert seen[0].returncode == 1
     assert seen[1].returncode == 125
     assert [done.stdout for done in seen] == ["", ""]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_nor_does_it_for_a_plain_user(plain_inside: Inside, plain_home: Path, target: str) -> None:
+    canary = plain_home / "canary"
+    canary.mkdir()
+    os.chown(canary, 65534, 65534)
+    place = plain_home / "rootfs" / target
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    for parent in reversed(place.relative_to(plain_home).parents[:-1]):
+        (plain_home / parent).mkdir(exist_ok=True)
+        os.chown(plain_home / parent, 65534, 65534)
+    place.symlink_to(canary / "new")
+
+    done = plain_inside(
+        "true", flags=("-v", f"{plain_home}:/mnt/inner", "--tmpfs", "/mnt/t", "-w", "/job/it")
+    )
+
+    assert done.status in {0, 125, 126, 127}, done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(canary.iterdir()) == []
 
 
 # --- as a plain user ------------------------------------------------------------------------------
@@ -525,6 +556,30 @@ def test_init_tells_the_signal_that_ended_the_program(inside: Inside) -> None:
     done = inside("sh", "-c", "kill -SEGV $$", flags=("--init",))
 
     assert done.status == 139
+
+
+def test_a_plain_users_killed_supervisor_leaves_nothing(
+    plain_inside: Inside, plain_user: Callable[..., Any], plain_home: Path
+) -> None:
+    plain_inside("true")  # which skips where there can be no user namespace
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "words = [sys.executable, '-m', 'sandbox', 'run', '-q', '--rootfs', *sys.argv[1:]]\n"
+        "process = subprocess.Popen(words, stdout=subprocess.PIPE)\n"
+        "assert process.stdout.readline() == b'up\\n'\n"
+        "process.kill()\n"
+        "process.wait()\n"
+    )
+    script = "mkdir -m 0 /deep && touch /tmp/x; echo up; sleep 60"
+
+    done = plain_user("python", "-c", code, plain_home / "rootfs", "--", "sh", "-c", script)
+
+    assert done.status == 0, done.stderr
+    runs = plain_home / "sandbox-home/runs"
+    deadline = time.monotonic() + 20
+    while any((run / "root").exists() for run in runs.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not [run for run in runs.iterdir() if (run / "root").exists()]
 
 
 # --- from Python ----------------------------------------------------------------------------------
