@@ -34,6 +34,7 @@ COMMANDS = {
     "budget": "sandbox.cli.budget",
     "sweep": "sandbox.cli.sweep",
     "venv": "sandbox.cli.venv",
+    "image": "sandbox.cli.image",
     "clean": "sandbox.cli.clean",
     "mark": "sandbox.cli.mark",
     "doctor": "sandbox.cli.doctor",
