@@ -94,36 +94,39 @@ def _take_after(place_fd: int, model: str) -> None:
 
 def _mount_overlay(enclosure: Enclosure, writable: bytes, root: bytes) -> None:
     layers = [os.fsencode(layer) for layer in reversed(enclosure.layers)]
-    rest: list[tuple[bytes, bytes | None]] = [
-        (b"upperdir", writable + b"/" + UPPER),
-        (b"workdir", writable + b"/" + WORK),
-    ]
-    if enclosure.userxattr:
-        rest.append((b"userxattr", None))
+    upper, work = writable + b"/" + UPPER, writable + b"/" + WORK
+    marks: list[tuple[bytes, bytes | None]] = [(b"userxattr", None)] if enclosure.userxattr else []
     target = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        lower: list[tuple[bytes, bytes | None]] = [(b"lowerdir+", layer) for layer in layers]
-        fd = calls.new_mount(b"overlay", [*lower, *rest], NOSUID | NODEV)
+        options: list[tuple[bytes, bytes | None]] = [(b"lowerdir+", layer) for layer in layers]
+        options += [(b"upperdir", upper), (b"workdir", work), *marks]
+        fd = calls.new_mount(b"overlay", options, NOSUID | NODEV)
     except OSError:
         os.close(target)
-        _mount_overlay_by_text(layers, rest, root)
+        _mount_overlay_by_text(layers, upper, work, marks, root)
     else:
         _put(fd, target)
 
 
 def _mount_overlay_by_text(
-    layers: list[bytes], rest: list[tuple[bytes, bytes | None]], root: bytes
+    layers: list[bytes],
+    upper: bytes,
+    work: bytes,
+    marks: list[tuple[bytes, bytes | None]],
+    root: bytes,
 ) -> None:
     """Mount where the kernel is older than 6.5: one text of 4 KiB, so the names must be short."""
-    fds = [os.open(layer, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for layer in layers]
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    fds = [os.open(path, flags) for path in (upper, work, *layers)]
     try:
-        words = [b"lowerdir=" + b":".join(b"/proc/self/fd/%d" % fd for fd in fds)]
-        words += [name if value is None else name + b"=" + value for name, value in rest]
+        names = [b"/proc/self/fd/%d" % fd for fd in fds]
+        words = [b"lowerdir=" + b":".join(names[2:])]
+        words += [b"upperdir=" + names[0], b"workdir=" + names[1], *(name for name, _ in marks)]
         calls.mount_by_text(b"overlay", root, b",".join(words))
     finally:
         for fd in fds:
             os.close(fd)
-    fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = os.open(root, flags)
     try:
         calls.restrict_mount(fd, NOSUID | NODEV)
     finally:

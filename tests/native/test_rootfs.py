@@ -613,6 +613,47 @@ def test_a_run_without_a_network_says_so(inside: Inside, tmp_path: Path) -> None
     assert json.loads(result.read_text())["unavailable"]["network"] == "the run has no network"
 
 
+# --- older kernels --------------------------------------------------------------------------------
+
+OLD_KERNEL = """
+import errno, sys
+from sandbox.kernel import mount_calls
+new_mount = mount_calls.new_mount
+def refuse(kind, options, attributes):
+    if kind == b"overlay":
+        raise OSError(errno.EINVAL, "no lowerdir+")
+    return new_mount(kind, options, attributes)
+mount_calls.new_mount = refuse
+from sandbox.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_a_kernel_that_takes_layers_as_one_text_only_will_do(
+    rootfs: Path, tmp_path: Path, plain_user: Callable[..., Any], plain_home: Path
+) -> None:
+    home = tmp_path / "a home, with: signs"
+    words = ["run", "-q", "--rootfs", str(rootfs), "--", "sh", "-c", "touch /x && ls /x"]
+    plain = make_rootfs(plain_home / "root: of, one")
+    for path in (plain, *plain.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+
+    done = subprocess.run(
+        [sys.executable, "-c", OLD_KERNEL, *words],
+        env={**os.environ, "SANDBOX_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    words[3] = str(plain)
+    done_by_plain = plain_user("python", "-c", OLD_KERNEL, *words)
+
+    assert done.stdout == "/x\n", done.stderr
+    if "user namespaces may be closed" not in done_by_plain.stderr:
+        assert done_by_plain.stdout == "/x\n", done_by_plain.stderr
+
+
 # --- where no disk can hold what is written -------------------------------------------------------
 
 
