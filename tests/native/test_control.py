@@ -147,6 +147,7 @@ def test_a_paused_run_takes_the_signal_that_stops_it(start: Command) -> None:
 
 
 @both
+@pytest.mark.slow
 def test_a_paused_run_ends_at_its_time_limit(start: Command) -> None:
     one = start("late", "sleep", "60", flags=("--timeout", "300ms", "--stop-timeout", "20s"))
     ask(one, {"act": "pause"})
@@ -158,6 +159,7 @@ def test_a_paused_run_ends_at_its_time_limit(start: Command) -> None:
 
 
 @both
+@pytest.mark.slow
 def test_what_does_not_stop_is_killed_after_its_grace(cli: Command, start: Command) -> None:
     start("deaf", "sh", "-c", "trap '' TERM; while :; do sleep 1; done")
 
@@ -169,6 +171,7 @@ def test_what_does_not_stop_is_killed_after_its_grace(cli: Command, start: Comma
 
 
 @both
+@pytest.mark.slow
 def test_another_signal_reaches_the_program_alone(cli: Command, start: Command) -> None:
     start("chatty", "sh", "-c", "trap 'exit 9' USR1; sleep 60 & wait")
 
