@@ -58,6 +58,10 @@ def parse_interfaces(data: bytes) -> tuple[NetworkIo, ...]:
             tx_bytes=counters.sent_bytes,
             rx_packets=counters.received_packets,
             tx_packets=counters.sent_packets,
+            rx_errors=counters.received_errors,
+            tx_errors=counters.sent_errors,
+            rx_dropped=counters.received_drops,
+            tx_dropped=counters.sent_drops,
         )
         for name, counters in parse_net_dev(data).items()
         if name != _LOOPBACK

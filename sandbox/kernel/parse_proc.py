@@ -233,12 +233,16 @@ def find_status(data: bytes | str, key: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class InterfaceCounters:
-    """Bytes and packets of one network interface since it was made."""
+    """What one network interface has counted since it was made."""
 
     received_bytes: int
     received_packets: int
+    received_errors: int
+    received_drops: int
     sent_bytes: int
     sent_packets: int
+    sent_errors: int
+    sent_drops: int
 
 
 @grammar("/proc/PID/net/dev")
@@ -247,13 +251,17 @@ def parse_net_dev(data: bytes | str) -> dict[str, InterfaceCounters]:
     interfaces = {}
     for line in to_bytes(data).splitlines()[2:]:  # two lines of headings
         name, colon, numbers = line.rpartition(b":")
-        words = numbers.split()
         if not colon or not name.strip():
             raise ValueError(line)
+        values = [to_number(word) for word in numbers.split()]
         interfaces[name.strip().decode("utf-8", "surrogateescape")] = InterfaceCounters(
-            received_bytes=to_number(words[0]),
-            received_packets=to_number(words[1]),
-            sent_bytes=to_number(words[8]),
-            sent_packets=to_number(words[9]),
+            received_bytes=values[0],
+            received_packets=values[1],
+            received_errors=values[2],
+            received_drops=values[3],
+            sent_bytes=values[8],
+            sent_packets=values[9],
+            sent_errors=values[10],
+            sent_drops=values[11],
         )
     return interfaces

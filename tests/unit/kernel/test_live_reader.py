@@ -199,6 +199,9 @@ def test_the_network_is_that_of_a_process_inside(open_reader: Open, unified: Gro
     assert network is not None
     assert network
     assert all(isinstance(port, NetworkIo) and port.name != "lo" for port in network)
+    (eth0,) = (port for port in network if port.name == "eth0")
+    assert (eth0.rx_bytes, eth0.tx_packets) == (515_968_907, 7_397)
+    assert (eth0.rx_errors, eth0.rx_dropped, eth0.tx_errors, eth0.tx_dropped) == (0, 0, 0, 0)
 
 
 def test_the_host_s_network_is_said_to_be_shared(

@@ -240,9 +240,9 @@ def test_interfaces_come_back(counters: dict[str, list[int]]) -> None:
 
     interfaces = parse_proc.parse_net_dev(f"Inter-| Receive\n face |bytes\n{rows}")
 
-    assert {name: found.received_bytes for name, found in interfaces.items()} == {
-        name: row[0] for name, row in counters.items()
-    }
-    assert {name: found.sent_packets for name, found in interfaces.items()} == {
-        name: row[9] for name, row in counters.items()
-    }
+    columns = {0: "received_bytes", 2: "received_errors", 3: "received_drops"}
+    columns |= {9: "sent_packets", 10: "sent_errors", 11: "sent_drops"}
+    for index, column in columns.items():
+        assert {name: getattr(found, column) for name, found in interfaces.items()} == {
+            name: row[index] for name, row in counters.items()
+        }
