@@ -12,6 +12,7 @@ from sandbox.records.enclosure import IdMap
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_USER = 0x1000_0000
+_DEPTH = 100  # each level holds a descriptor, and a frame of Python
 
 
 def remove_scratch(path: Path, ids: IdMap | None) -> bool:
@@ -43,27 +44,59 @@ def _remove(path: Path) -> None:
     with suppress(OSError):
         parent = os.open(path.parent, _OPEN)
         try:
-            _remove_entry(parent, path.name)
+            _open_up(path.name, parent)
+            top = os.open(path.name, _OPEN, dir_fd=parent)
+            try:
+                _Emptying(top).run()
+            finally:
+                os.close(top)
+            os.rmdir(path.name, dir_fd=parent)
         finally:
             os.close(parent)
 
 
-def _remove_entry(parent_fd: int, name: str) -> None:
-    found = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
-    if not stat.S_ISDIR(found.st_mode):
-        os.unlink(name, dir_fd=parent_fd)
-        return
-    with suppress(OSError):
-        if found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
-            os.chmod(name, stat.S_IRWXU, dir_fd=parent_fd)
+def _open_up(name: str, parent_fd: int) -> None:
+    """Let us into a directory that the program has closed, to everybody perhaps."""
+    mode = os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.chmod(name, stat.S_IRWXU, dir_fd=parent_fd)
+
+
+class _Emptying:
+    """Empties a directory however deep it is: what is too deep is moved up and taken next."""
+
+    def __init__(self, top_fd: int) -> None:
+        self._top_fd = top_fd
+        self._moved = 0
+
+    def run(self) -> None:
+        moved_before = -1
+        while self._moved != moved_before:
+            moved_before = self._moved
+            self._empty(self._top_fd, 0)
+
+    def _empty(self, fd: int, depth: int) -> None:
+        for entry in os.listdir(fd):
+            with suppress(OSError):
+                self._remove(fd, entry, depth)
+
+    def _remove(self, parent_fd: int, name: str, depth: int) -> None:
+        found = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+        if not stat.S_ISDIR(found.st_mode):
+            os.unlink(name, dir_fd=parent_fd)
+            return
+        _open_up(name, parent_fd)
+        if depth >= _DEPTH:
+            self._moved += 1
+            hidden = f".deep-{self._moved}"
+            os.rename(name, hidden, src_dir_fd=parent_fd, dst_dir_fd=self._top_fd)
+            return
         fd = os.open(name, _OPEN, dir_fd=parent_fd)
         try:
-            for entry in os.listdir(fd):  # noqa: PTH208 - a Path has no descriptor
-                with suppress(OSError):
-                    _remove_entry(fd, entry)
+            self._empty(fd, depth + 1)
         finally:
             os.close(fd)
-    os.rmdir(name, dir_fd=parent_fd)
+        os.rmdir(name, dir_fd=parent_fd)
 
 
 def _remove_as_lent(path: Path, ids: IdMap) -> None:

@@ -117,6 +117,19 @@ def test_a_closed_tree_is_taken_away_and_links_are_not_followed(tmp_path: Path) 
     assert not (tmp_path / "scratch").exists()
 
 
+def test_a_very_deep_tree_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    fd = os.open(tmp_path / "scratch", os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(450):
+        os.mkdir("d", dir_fd=fd)
+        inner = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
+        os.close(fd)
+        fd = inner
+    os.close(fd)
+
+    assert remove_scratch(tmp_path / "scratch", None)
+
+
 def test_the_kind_of_a_file_system_is_that_of_its_device(tmp_path: Path) -> None:
     number = tmp_path.stat().st_dev
     mounts = tmp_path / "mountinfo"
