@@ -30,7 +30,10 @@ _LIMITS_NS = NS_PER_SEC
 class Source(Protocol):
     """Where one row's readings come from."""
 
-    unavailable: dict[str, str]
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """Return why fields of the readings cannot be given, or only in part."""
+        ...
 
     @property
     def cgroup_version(self) -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from sandbox.kernel.files import KeptFile
-from sandbox.kernel.live_parts import Files, Read, list_members
+from sandbox.kernel.live_parts import Files, list_members
 from sandbox.kernel.parse_proc import parse_net_dev
 from sandbox.kernel.roots import Roots
 from sandbox.records.stats import NetworkIo
+from sandbox.units import NS_PER_SEC
 
 SHARED = "it uses the host's network, where nothing tells its traffic from others'"
 NOBODY = "no process of it can be seen here, so that its network cannot be found"
@@ -19,30 +22,50 @@ _LOOPBACK = "lo"
 _MOST_TRIED = 16  # a process that ends meanwhile is followed by another
 
 
-def network(groups: Iterable[Path], files: Files, roots: Roots) -> tuple[Read | None, str | None]:
-    """Return what reads the interfaces of a group, and why there is nothing to read.
+class Network:
+    """Reads the interfaces of a group; while nobody is in it, it looks again now and then.
 
     A group that shares the host's network has no interface of its own: `network` is then empty.
     The open file keeps its network namespace, so that it does not matter when the process ends.
     """
-    tried = 0
-    for directory in groups:
-        for pid in list_members(directory):
-            namespace = _namespace(roots, str(pid))
-            if namespace is not None:
-                if namespace in {_namespace(roots, "self"), _namespace(roots, "1")}:
-                    return lambda: {"network": ()}, SHARED
-                file = files.find(roots.proc / str(pid) / "net/dev")
-                if file is not None:
-                    return _reading(file), None
-            tried += 1
-            if tried == _MOST_TRIED:
-                return None, NOBODY
-    return None, NOBODY
 
+    def __init__(self, groups: Sequence[Path], files: Files, roots: Roots) -> None:
+        """Find a process of a group, in any of the directories that list them."""
+        self.reason: str | None = None
+        """Why there is nothing to read, or nothing of its own."""
+        self._groups, self._files, self._roots = groups, files, roots
+        self._find()
 
-def _reading(file: KeptFile) -> Read:
-    return lambda: {"network": parse_interfaces(file.read())}
+    def _find(self) -> None:
+        self._looked_ns = time.monotonic_ns()
+        self._file: KeptFile | None = None
+        self.reason = NOBODY
+        pids = (pid for directory in self._groups for pid in list_members(directory))
+        for pid in islice(pids, _MOST_TRIED):
+            namespace = self._namespace(str(pid))
+            if namespace is None:
+                continue
+            if namespace in {self._namespace("self"), self._namespace("1")}:
+                self.reason = SHARED
+                return
+            self._file = self._files.find(self._roots.proc / str(pid) / "net/dev")
+            if self._file is not None:
+                self.reason = None
+                return
+
+    def _namespace(self, process: str) -> str | None:
+        try:
+            return os.readlink(f"{self._roots.proc}/{process}/ns/net")  # noqa: PTH115 - a name
+        except OSError:
+            return None
+
+    def read(self) -> dict[str, Any]:
+        """Return the interfaces; see `Read`."""
+        if self.reason == NOBODY and time.monotonic_ns() - self._looked_ns >= NS_PER_SEC:
+            self._find()
+        if self._file is not None:
+            return {"network": parse_interfaces(self._file.read())}
+        return {"network": ()} if self.reason == SHARED else {}
 
 
 def parse_interfaces(data: bytes) -> tuple[NetworkIo, ...]:
@@ -66,10 +89,3 @@ def parse_interfaces(data: bytes) -> tuple[NetworkIo, ...]:
         for name, counters in parse_net_dev(data).items()
         if name != _LOOPBACK
     )
-
-
-def _namespace(roots: Roots, process: str) -> Any:
-    try:
-        return os.readlink(f"{roots.proc}/{process}/ns/net")  # noqa: PTH115 - a name, not a path
-    except OSError:
-        return None

@@ -12,7 +12,7 @@ from typing import Any
 from sandbox.errors import KernelError
 from sandbox.kernel import live_parts as parts
 from sandbox.kernel.files import find_text
-from sandbox.kernel.live_network import network
+from sandbox.kernel.live_network import Network
 from sandbox.kernel.parse import parse_cpu_max, parse_cpuset, parse_limit
 from sandbox.kernel.parse_proc import parse_meminfo
 from sandbox.kernel.roots import Roots
@@ -35,12 +35,16 @@ class LiveReader:
             roots: The kernel's file systems.
             is_whole: Read every counter, not only those of docker's columns.
         """
-        self.unavailable: dict[str, str] = {}
-        """Fields of the readings that the host cannot give, or gives in part: why."""
         self._groups = groups
         self._is_whole = is_whole
         self._files = parts.Files()
         self._parts = self._open(host, roots, is_whole=is_whole)
+
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """Return why fields of the readings cannot be given, or only in part."""
+        reason = self._network.reason
+        return {} if reason is None else {"network": reason}
 
     @property
     def cgroup_version(self) -> int:
@@ -65,16 +69,11 @@ class LiveReader:
             opened.append(parts.io_v1(v1["blkio"], files))
         elif v2 is not None:
             opened.append(parts.io_v2(v2, files))
-        opened.append(self._open_network(roots))
+        self._network = Network(self._places(), files, roots)
+        opened.append(self._network.read)
         if is_whole:
             opened += self._open_rest()
         return tuple(part for part in opened if part is not None)
-
-    def _open_network(self, roots: Roots) -> parts.Read | None:
-        read, reason = network(self._places(), self._files, roots)
-        if reason is not None:
-            self.unavailable["network"] = reason
-        return read
 
     def _open_rest(self) -> list[parts.Read | None]:
         v1, v2, files = self._groups.v1, self._groups.v2, self._files

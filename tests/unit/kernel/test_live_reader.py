@@ -227,6 +227,23 @@ def test_a_network_that_cannot_be_found_is_absent(open_reader: Open, unified: Gr
     assert reader.unavailable == {"network": NOBODY}
 
 
+def test_a_network_is_looked_for_until_somebody_is_inside(
+    open_reader: Open, unified: GroupPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert unified.v2 is not None
+    now = [10**12]
+    monkeypatch.setattr("time.monotonic_ns", lambda: now[0])
+    (unified.v2 / "cgroup.procs").write_text("")
+    reader = open_reader(unified)
+    assert reader.read().network is None
+    (unified.v2 / "cgroup.procs").write_text(f"{PID}\n")
+    assert reader.read().network is None  # it was looked for a moment ago
+    now[0] += 10**9
+
+    assert reader.read().network
+    assert reader.unavailable == {}
+
+
 def test_what_a_group_lacks_is_absent_and_takes_nothing_with_it(
     open_reader: Open, unified: GroupPaths
 ) -> None:
