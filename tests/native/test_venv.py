@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ SCRIPT = """\
 # dependencies = ["sandbox-test-greeting"]
 # ///
 import sys
+import time
 import greeting
 print(greeting.WORDS, sys.prefix)
 """
@@ -216,3 +218,37 @@ def test_an_environment_of_the_users_own_is_used(cli: Cli, project: Path) -> Non
     )
 
     assert (done.status, done.stdout.strip()) == (0, str(own)), done.stderr
+
+
+@pytest.mark.slow
+def test_a_build_that_is_killed_is_done_again(cli: Cli, project: Path, sandbox_home: Path) -> None:
+    command = [sys.executable, "-m", "sandbox", "run", "-q", "--pip", "sandbox-test-greeting"]
+    for delay_sec in (0.1, 0.2, 0.3, 0.4):
+        with subprocess.Popen([*command, "--", "true"], cwd=project) as process:
+            time.sleep(delay_sec)  # wherever it is by then: no moment may do harm
+            process.kill()
+
+    done = cli(*command[3:], "--", "python", "script.py", cwd=project)
+
+    assert done.status == 0, done.stderr
+    assert done.stdout.startswith("hello ")
+    assert len(list((sandbox_home / "venvs").glob("*/venv.json"))) == 1
+
+
+@pytest.mark.slow
+def test_four_at_once_build_it_once(project: Path, sandbox_home: Path) -> None:
+    command = [sys.executable, "-m", "sandbox", "run", "-q", "--pip", "sandbox-test-greeting"]
+    at_once = [
+        subprocess.Popen(
+            [*command, "--", "python", "script.py"], cwd=project, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    said = set()
+    for process in at_once:
+        with process:
+            said.add(process.communicate(timeout=40)[0])
+        assert process.returncode == 0
+
+    assert len(said) == 1
+    assert len(list((sandbox_home / "venvs").glob("*/venv.json"))) == 1
