@@ -167,7 +167,7 @@ class RootFlags:
             mounts=mounts,
             shm_bytes=self.shm_size,
             read_only=self.read_only,
-            entrypoint=self.entrypoint or None,
+            entrypoint=self.entrypoint,
             hostname=None if self.hostname is None else parse_hostname(self.hostname),
             add_hosts=tuple(map(parse_add_host, self.add_host or ())),
             network=parse_network(self.network or "host"),

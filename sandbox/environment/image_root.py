@@ -46,8 +46,9 @@ def find_image_root(spec: RunSpec, root_spec: RootSpec, images: Path) -> Root:
 def _command(config: ImageConfig, spec: RunSpec, root_spec: RootSpec) -> tuple[str, ...]:
     """Return what is executed, as docker puts it together."""
     if root_spec.entrypoint is not None:  # the image's command was meant for its own
-        return (root_spec.entrypoint, *spec.command)
-    command = (*config.entrypoint, *(spec.command or config.cmd))
+        command = (*filter(None, (root_spec.entrypoint,)), *spec.command)
+    else:
+        command = (*config.entrypoint, *(spec.command or config.cmd))
     if not command or not command[0]:
         raise SpecError(
             f"image `{root_spec.image}` does not say what to execute",

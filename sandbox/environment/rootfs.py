@@ -115,9 +115,10 @@ def prepare_in_root(
         has_init=root_spec.has_init or spec.wait_all,
         waits_for_all=spec.wait_all,
     )
+    own = {"HOSTNAME": hostname, "HOME": account.home}
     program = Program(
         argv=root.command,
-        environment=_environment(spec, root, account, run_id=run_id, hints=hints),
+        environment=_environment(spec, root, own, run_id=run_id, hints=hints),
         directory=enclosure.workdir,
         user=_user(account, ids),
         rlimits=rlimits,
@@ -150,7 +151,7 @@ def _find_root(spec: RunSpec, root_spec: RootSpec) -> Root:
             "directory",
             hint="--rootfs takes a directory that has `bin`, `lib`, `usr` and so on",
         )
-    entrypoint = () if root_spec.entrypoint is None else (root_spec.entrypoint,)
+    entrypoint = filter(None, (root_spec.entrypoint,))
     return Root(layers=(str(path),), command=(*entrypoint, *spec.command))
 
 
@@ -225,9 +226,9 @@ def _warnings(ids: IdMap | None) -> Iterator[RunWarning]:
 
 
 def _environment(
-    spec: RunSpec, root: Root, account: Account, *, run_id: str, hints: dict[str, str]
+    spec: RunSpec, root: Root, own: dict[str, str], *, run_id: str, hints: dict[str, str]
 ) -> dict[bytes, bytes]:
-    values = {"PATH": _PATH, "HOME": account.home, **dict(root.environment)}
+    values = {"PATH": _PATH, **own, **dict(root.environment)}
     for name in spec.environment_unset:
         values.pop(name, None)
     if "TERM" in os.environ and os.isatty(0):

@@ -130,7 +130,7 @@ class RootSpec:
     mounts: tuple[Mount, ...] = ()
     read_only: bool = False
     entrypoint: str | None = None
-    """What is executed, with the command as its arguments."""
+    """What is executed, with the command as its arguments; empty takes the command alone."""
     hostname: str | None = None
     """None takes the run's id."""
     add_hosts: tuple[tuple[str, str], ...] = ()

@@ -123,6 +123,10 @@ def test_the_image_says_what_is_run_where_and_as_whom(inside: Inside, sandbox_ho
 def test_a_command_takes_the_place_of_the_images_own(inside: Inside) -> None:
     assert inside("echo mine").stdout == "mine\n"
     assert inside("-c", "echo $0", flags=("--entrypoint", "sh")).stdout == "sh\n"
+    assert (
+        inside("sh", "-c", "echo $HOSTNAME", flags=("--entrypoint=", "--hostname=h")).stdout
+        == "h\n"
+    )
     flags = ("-u", "root", "-w", "/", "-e", "FOO=1", "--entrypoint", "sh")
     assert inside("-c", "id -u; pwd; echo $FOO", flags=flags).stdout == "0\n/\n1\n"
 
