@@ -44,7 +44,7 @@ class Inputs:
 
     def describe(self) -> str:
         """Return in a few words what was asked for."""
-        names = [*(file.name for file in self.files), *self.requirements]
+        names = [*(file.name for file in self.files), *map(without_password, self.requirements)]
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004
 
 
@@ -98,6 +98,11 @@ def parse_header(text: str, path: str) -> dict[str, Any] | None:
     if not isinstance(header.get("requires-python", ""), str):
         raise SpecError(f"{path}: `requires-python` is not a text")
     return header
+
+
+def without_password(text: str) -> str:
+    """Return `text` without the user and password of a URL: it goes into records and messages."""
+    return re.sub(r"(?<=://)[^/@\s]*@", "", text)
 
 
 def logical_lines(text: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from sandbox.environment.venv_inputs import Inputs
+from sandbox.environment.venv_inputs import Inputs, without_password
 from sandbox.errors import HostError, SandboxError, SpecError
 
 Progress = Callable[[str], None]
@@ -214,7 +214,7 @@ def packages_of(lock: str) -> tuple[str, ...]:
     """Return the `name==version` of each pinned line."""
     lines = re.sub(r"\\\n", " ", lock).splitlines()
     return tuple(
-        line.split(" --hash", 1)[0].split(" ;", 1)[0].strip()
+        without_password(line.split(" --hash", 1)[0].split(" ;", 1)[0].strip())
         for line in lines
         if line.strip() and not line.lstrip().startswith(("#", "--"))
     )
@@ -300,6 +300,7 @@ def _wait(process: Any, doing: str, progress: Progress) -> None:
 
 
 def _failure(doing: str, said: str) -> SandboxError:
+    said = without_password(said)
     lines = [line.strip().removeprefix("error: ") for line in said.splitlines() if line.strip()]
     if _OFFLINE.search(said):
         return HostError(

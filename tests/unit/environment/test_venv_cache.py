@@ -199,6 +199,16 @@ def test_packages_are_read_without_hashes_markers_and_comments() -> None:
     assert count_packages("rich==1\n") == "1 package"
 
 
+def test_no_password_of_a_url_is_recorded_or_shown() -> None:
+    code = "import sys; sys.exit('error: 403 for https://me:secret@h/simple')"
+
+    assert packages_of("x @ https://me:secret@h/x.whl --hash=sha256:aa") == ("x @ https://h/x.whl",)
+    with pytest.raises(HostError, match="403 for https://h/simple") as caught:
+        run_tool([sys.executable, "-c", code], "resolving x", quiet, {})
+    assert "secret" not in str(caught.value)
+    assert "secret" not in Inputs(requirements=("x @ https://me:secret@h/x.whl",)).describe()
+
+
 def test_pips_report_becomes_pinned_lines_with_hashes() -> None:
     def item(name: str, source: dict[str, object], **more: object) -> dict[str, object]:
         return {"metadata": {"name": name, "version": "1"}, "download_info": source, **more}
