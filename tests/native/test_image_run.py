@@ -154,6 +154,7 @@ def test_a_volume_of_a_read_only_image_can_be_written_to(inside: Inside) -> None
     assert "Read-only file system" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_image_of_other_machines_or_none_is_one_error(
     inside: Inside, cli: Callable[..., Any]
 ) -> None:

@@ -114,6 +114,7 @@ def test_an_interrupt_key_reaches_the_handler_of_a_program(session: Session) -> 
     assert status == 7
 
 
+@pytest.mark.slow
 def test_much_output_and_the_last_word_of_it_arrive(session: Session) -> None:
     script = "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; echo last"
 
