@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TABLE = "table"
 JSON = "json"
-_JSON_TEMPLATE = "{{json .}}"
 _FIELD = re.compile(r"\{\{ *\.([A-Za-z]\w*) *\}\}", re.ASCII)
 _UNKNOWN_FIELD = "can't evaluate field"
 
@@ -99,7 +98,7 @@ class Format:
         elif self.is_table:
             text = text.removeprefix(TABLE)
         elif self.is_json:
-            text = _JSON_TEMPLATE
+            text = ""  # what docker takes as `{{json .}}` needs no parser
         self.template = Template(text.strip(" ").replace(r"\t", "\t").replace(r"\n", "\n"))
 
     def render(self, records: Iterable[Record], headings: Mapping[str, str]) -> str:
