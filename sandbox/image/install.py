@@ -9,7 +9,7 @@ from sandbox.errors import ImageError
 from sandbox.image.cancel import CancelledError
 from sandbox.image.config import ImageConfig, parse_config
 from sandbox.image.ingest import Ingest, LayerMeta
-from sandbox.image.manifest import DOCKER_CONFIG, DOCKER_MANIFEST, OCI_CONFIG, OCI_MANIFEST
+from sandbox.image.manifest import Descriptor, write_manifest
 from sandbox.records.light import dataclass
 
 _AT_ONCE = 4
@@ -62,7 +62,13 @@ def install(ingest: Ingest, plan: ImagePlan) -> str:
     config_digest = ingest.put_bytes(data)
     if plan.manifest is None or plan.blobs != tuple(meta.digest for meta in metas):
         # Its layers were here already, from blobs that were compressed in another way.
-        manifest = write_manifest(config_digest, len(data), metas)
+        layers = [
+            Descriptor(
+                media_type=meta.media_type, digest=meta.digest, size_bytes=meta.blob_size_bytes
+            )
+            for meta in metas
+        ]
+        manifest = write_manifest((config_digest, len(data)), layers)
         manifest_digest = ingest.put_bytes(manifest)
     else:
         manifest, manifest_digest = plan.manifest
@@ -109,28 +115,5 @@ def write_config(config: ImageConfig, diff_ids: Sequence[str]) -> bytes:
         "os": config.os,
         "config": {},
         "rootfs": {"type": "layers", "diff_ids": list(diff_ids)},
-    }
-    return json.dumps(document).encode()
-
-
-def write_manifest(config_digest: str, config_size: int, layers: Sequence[LayerMeta]) -> bytes:
-    """Return a manifest of these layers: docker's if they are of docker's types, else OCI's."""
-    is_docker = any(".docker." in layer.media_type for layer in layers)
-    document = {
-        "schemaVersion": 2,
-        "mediaType": DOCKER_MANIFEST if is_docker else OCI_MANIFEST,
-        "config": {
-            "mediaType": DOCKER_CONFIG if is_docker else OCI_CONFIG,
-            "digest": config_digest,
-            "size": config_size,
-        },
-        "layers": [
-            {
-                "mediaType": layer.media_type,
-                "digest": layer.digest,
-                "size": layer.blob_size_bytes,
-            }
-            for layer in layers
-        ],
     }
     return json.dumps(document).encode()

@@ -32,7 +32,6 @@ from sandbox.image.rootfs import write_tree
 from sandbox.image.store import ImageStore
 from sandbox.image.unpack import Bounds
 
-_DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar"
 _HEAD = 1024
 
 
@@ -230,10 +229,9 @@ def _docker_plans(ingest: Ingest, members: Members) -> Iterator[ImagePlan]:
 def _docker_layer(ingest: Ingest, members: Members, file: str, diff_id: str) -> LayerPlan:
     with members.open(file) as opened:
         kind = kind_of(opened.read(_HEAD))
-    endings = {"tar": _DOCKER_LAYER, "gzip": f"{_DOCKER_LAYER}.gzip", "zstd": f"{OCI_LAYER}+zstd"}
     return LayerPlan(
         diff_id=diff_id,
-        media_type=endings[kind],
+        media_type=OCI_LAYER if kind == "tar" else f"{OCI_LAYER}+{kind}",
         fetch=_fetching(ingest, partial(members.open, file)),
     )
 

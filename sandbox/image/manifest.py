@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +24,8 @@ ACCEPTED = (OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST)
 LARGEST_DOCUMENT = 8 << 20
 DEEPEST_INDEX = 4
 
-_LAYERS = ("application/vnd.oci.image.layer.", "application/vnd.docker.image.rootfs.")
+_DOCKER_LAYER = "application/vnd.docker.image.rootfs."
+_LAYERS = ("application/vnd.oci.image.layer.", _DOCKER_LAYER)
 _MOST_LAYERS = 499  # and one of our own: overlayfs takes 500
 _MACHINES = {
     "x86_64": "amd64",
@@ -142,6 +144,31 @@ def _manifest(document: Mapping[str, Any]) -> Manifest:
         if not known or "encrypted" in layer.media_type:
             raise ImageError(f"the image has a layer of type {layer.media_type}")
     return Manifest(config=config, layers=layers)
+
+
+def layer_type(media_type: str) -> str:
+    """Return OCI's name of a layer's type, which old registries do not use."""
+    if not media_type.startswith(_DOCKER_LAYER):
+        return media_type
+    return OCI_LAYER + ("+gzip" if media_type.endswith("gzip") else "")
+
+
+def write_manifest(config: tuple[str, int], layers: Sequence[Descriptor]) -> bytes:
+    """Return a manifest in OCI's form; the configuration by its digest and its size."""
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": {"mediaType": OCI_CONFIG, "digest": config[0], "size": config[1]},
+        "layers": [
+            {
+                "mediaType": layer_type(layer.media_type),
+                "digest": layer.digest,
+                "size": layer.size_bytes,
+            }
+            for layer in layers
+        ],
+    }
+    return json.dumps(document).encode()
 
 
 def _descriptors(value: object, name: str) -> tuple[Descriptor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -11,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.errors import ImageError
-from sandbox.image.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, parse_manifest
+from sandbox.image.manifest import (
+    DOCKER_CONFIG,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Manifest,
+    parse_manifest,
+    write_manifest,
+)
 from sandbox.image.reference import parse_reference
 from sandbox.image.store import ImageStore, StoredImage
 
@@ -52,8 +60,12 @@ def _write(store: ImageStore, images: Sequence[StoredImage], archive: tarfile.Ta
     entries: list[dict[str, Any]] = []
     docker: list[dict[str, Any]] = []
     blobs: dict[str, None] = {}
+    documents: dict[str, bytes] = {}
     for image in images:
-        manifest, entry = _manifest(store, image)
+        manifest, data = _manifest(store, image)
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        entry = {"mediaType": OCI_MANIFEST, "digest": digest, "size": len(data)}
+        documents[_path(digest)] = data
         names = image.references or ("",)
         entries += [
             {**entry, "annotations": _annotations(name)} if name else entry for name in names
@@ -65,40 +77,34 @@ def _write(store: ImageStore, images: Sequence[StoredImage], archive: tarfile.Ta
                 "Layers": [_path(layer.digest) for layer in manifest.layers],
             }
         )
-        digests = [entry["digest"], image.id, *(layer.digest for layer in manifest.layers)]
-        blobs.update(dict.fromkeys(digests))
+        blobs.update(dict.fromkeys([image.id, *(layer.digest for layer in manifest.layers)]))
     for digest in blobs:
         member = tarfile.TarInfo(_path(digest))
         with store.blob_path(digest).open("rb") as file:
             member.size = os.fstat(file.fileno()).st_size
             archive.addfile(member, file)
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
-    for name, document in (
-        ("oci-layout", _LAYOUT),
-        ("index.json", index),
-        ("manifest.json", docker),
-    ):
-        data = json.dumps(document).encode()
+    documents["oci-layout"] = json.dumps(_LAYOUT).encode()
+    documents["index.json"] = json.dumps(index).encode()
+    documents["manifest.json"] = json.dumps(docker).encode()
+    for name, data in documents.items():
         member = tarfile.TarInfo(name)
         member.size = len(data)
         archive.addfile(member, io.BytesIO(data))
 
 
-def _manifest(store: ImageStore, image: StoredImage) -> tuple[Manifest, dict[str, Any]]:
-    """Return the manifest whose blobs are all there, and what points to it."""
+def _manifest(store: ImageStore, image: StoredImage) -> tuple[Manifest, bytes]:
+    """Return the manifest, whose blobs are all there; docker's in OCI's form, as a layout wants."""
     data = store.blob_path(image.manifest_digest).read_bytes()
     manifest = parse_manifest(data)
     if not isinstance(manifest, Manifest):
         raise ImageError(f"image {image.short_id} is damaged: pull or load it again")
-    wanted = [image.id, *(layer.digest for layer in manifest.layers)]
-    for digest in wanted:
+    for digest in (image.id, *(layer.digest for layer in manifest.layers)):
         if not store.blob_path(digest).exists():
             raise ImageError(f"image {image.short_id} lacks {digest}: pull or load it again")
-    return manifest, {
-        "mediaType": json.loads(data).get("mediaType", OCI_MANIFEST),
-        "digest": image.manifest_digest,
-        "size": len(data),
-    }
+    if manifest.config.media_type == DOCKER_CONFIG:
+        data = write_manifest((image.id, manifest.config.size_bytes), manifest.layers)
+    return manifest, data
 
 
 def _path(digest: str) -> str:
