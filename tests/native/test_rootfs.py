@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from sandbox.kernel import guard
+
 APPLETS = ("sh", "cat", "df", "grep", "hostname", "id", "ls", "mkdir", "mknod", "ps", "rm", "sleep")
 APPLETS = (*APPLETS, "stat", "touch", "true", "dd", "kill", "ip", "readlink", "chown")
 FOURTEEN = "00000000a80425fb"
@@ -552,6 +554,25 @@ def test_init_tells_the_signal_that_ended_the_program(inside: Inside) -> None:
     done = inside("sh", "-c", "kill -SEGV $$", flags=("--init",))
 
     assert done.status == 139
+
+
+@pytest.mark.parametrize("shell", ["/bin/sh", "/nowhere/sh"], ids=["shell", "python"])
+def test_a_guard_takes_away_what_the_run_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    monkeypatch.setattr(guard, "_SHELL", shell)
+    scratch = tmp_path / "a scratch; $directory"
+    (scratch / "upper/closed").mkdir(parents=True)
+    (scratch / "upper/closed/file").touch()
+    (scratch / "upper/link").symlink_to(tmp_path)
+    (scratch / "upper/closed").chmod(0)
+    one = guard.Guard.start()
+
+    one.take_away(scratch)
+
+    assert one.act()
+    assert not scratch.exists()
+    assert tmp_path.exists()
 
 
 def test_a_plain_users_killed_supervisor_leaves_nothing(
