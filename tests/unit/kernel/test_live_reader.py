@@ -53,6 +53,7 @@ def hybrid(tmp_path: Path) -> GroupPaths:
     shutil.copytree(FIXTURES / "hybrid" / "run", top, dirs_exist_ok=True)
     for name in (*V1, "unified"):
         (top / name / "cgroup.procs").write_text("")
+        (top / name / "main").mkdir(exist_ok=True)  # git keeps no empty directories
         (top / name / "main" / "cgroup.procs").write_text(f"{PID}\n")
     return GroupPaths(v2=top / "unified", v1={name: top / name for name in V1})
 
