@@ -24,6 +24,7 @@ _PROJECT = Path(__file__).parents[2]
         ("rootfs", 1),
         ("api", 2),
         ("kill", 4),
+        ("image", 1),
     ],
 )
 def test_a_benchmark_prints_its_figures(name: str, figures: int, tmp_path: Path) -> None:
