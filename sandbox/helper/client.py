@@ -18,6 +18,7 @@ from sandbox.units import parse_duration, parse_size_or_unlimited
 
 if TYPE_CHECKING:
     from sandbox.records.enclosure import RootSpec
+    from sandbox.records.venv import Venv
 
 Stream = int | IO[Any] | None
 """A descriptor, an open file, or None for the caller's own."""
@@ -114,6 +115,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     user: str | None = None,
+    venv: str | os.PathLike[str] | None = None,
     image: str | None = None,
     rootfs: str | os.PathLike[str] | None = None,
     root: RootSpec | None = None,
@@ -140,6 +142,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         env: Variables to set on top of this process's own.
         cwd: Where to start; this process's directory unless given.
         user: `name`, `uid` or `user:group`.
+        venv: The directory of a virtual environment to run in.
         image: The name or id of an image of this machine to run in.
         rootfs: A directory with a root file system to run in.
         root: All that can be asked of one; `image` and `rootfs` are shorthands.
@@ -169,6 +172,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         environment=dict(env or {}),
         user=user,
         workdir=None if cwd is None else os.fspath(cwd),
+        venv=None if venv is None else _venv_of(venv),
         root=_root_of(image, rootfs, root),
         name=name,
         capture=_capture_of(capture),
@@ -208,6 +212,14 @@ def _merge(
         if getattr(base, field) is not None:
             raise SpecError(f"{field} is given twice: in `limits` and as an argument")
     return replace(base, **shorthands)
+
+
+def _venv_of(path: str | os.PathLike[str]) -> Venv:
+    from pathlib import Path
+
+    from sandbox.environment.venv import open_venv
+
+    return open_venv(Path(path))
 
 
 def _root_of(

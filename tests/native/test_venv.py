@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+import sandbox
+from sandbox.errors import HostError
+from sandbox.helper import client
+
 Cli = Callable[..., Any]
 
 SCRIPT = """\
@@ -252,3 +256,22 @@ def test_four_at_once_build_it_once(project: Path, sandbox_home: Path) -> None:
 
     assert len(said) == 1
     assert len(list((sandbox_home / "venvs").glob("*/venv.json"))) == 1
+
+
+def test_python_names_an_environment_too(sandbox_home: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    (own / "bin").mkdir(parents=True)
+    (own / "bin/python").symlink_to(sys.executable)
+    (own / "bin/greet").write_text("#!/bin/sh\necho $VIRTUAL_ENV\n")
+    (own / "bin/greet").chmod(0o755)
+    (own / "pyvenv.cfg").write_text("version = 3.12.1\n")
+    said = tmp_path / "said"
+
+    with said.open("w") as file:
+        result = sandbox.run(["greet"], venv=own, stdout=file)
+
+    assert (result.exit_code, said.read_text()) == (0, f"{own}\n")
+    assert result.spec["venv"]["python"] == "3.12.1"
+    with pytest.raises(HostError, match="is no virtual environment"):
+        sandbox.run(["true"], venv=tmp_path)
+    client._helper.close()  # or it would stay for the next run of this process
