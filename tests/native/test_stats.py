@@ -77,6 +77,11 @@ def burn(seconds: float = LONG_SEC) -> tuple[str, ...]:
     return ("timeout", str(seconds), "sh", "-c", "while :; do :; done")
 
 
+def until(file: Path) -> tuple[str, ...]:
+    """A command that ends once there is a file."""
+    return ("sh", "-c", 'until [ -e "$0" ]; do sleep 0.02; done', str(file))
+
+
 def wait_for(one_is: Callable[[list[RunningSandbox]], bool]) -> list[RunningSandbox]:
     deadline = time.monotonic() + 10
     while True:
@@ -111,31 +116,43 @@ def test_the_first_picture_has_figures_already(start: Start, spawn: Spawn) -> No
 
 
 def test_in_a_pipe_there_is_nothing_but_text_and_it_ends_with_the_last_one(
-    cli: Any, start: Start
+    start: Start, spawn: Spawn, tmp_path: Path
 ) -> None:
-    start("longer", "sleep", "1")
-    start("shorter", "sleep", "0.4")
+    start("first", *until(tmp_path / "first"))
+    start("last", *until(tmp_path / "last"))
+    wait_for(lambda found: len(found) == 2 and all(one.started_ns for one in found))
 
-    done = cli("stats", "longer", "shorter", "--interval", "100ms")
+    process = spawn("first", "last", "--interval", "100ms")
+    early = "".join(read_lines(process, 6))
+    (tmp_path / "first").touch()
+    (tmp_path / "last").touch()
+    assert process.stdout is not None
+    late = process.stdout.read()
 
-    assert done.status == 0
-    assert "\033" not in done.stdout
-    assert "\r" not in done.stdout
-    tables = done.stdout.split(COLUMNS)[1:]
-    assert len(tables) >= 3
-    assert "64MiB" in tables[0]
-    assert tables[-1].count("0B / 0B             0.00%") == 2  # both have ended
+    assert process.wait(15) == 0
+    text = early + late
+    assert "\033" not in text
+    assert "\r" not in text
+    assert early.count(COLUMNS) == 2
+    assert early.count(" / 64MiB") == 4
+    assert late.split(COLUMNS)[-1].count("0B / 0B             0.00%") == 2  # both have ended
 
 
-def test_one_that_was_named_ends_in_zeros(cli: Any, start: Start) -> None:
-    run_id = start("named", "sleep", "0.5")
+def test_one_that_was_named_ends_in_zeros(start: Start, spawn: Spawn, tmp_path: Path) -> None:
+    run_id = start("named", *until(tmp_path / "over"))
+    wait_for(lambda found: any(one.started_ns for one in found))
 
-    done = cli("stats", "named", "--interval", "100ms", "--format", "json")
+    process = spawn("named", "--interval", "100ms", "--format", "json")
+    lines = read_lines(process, 1)
+    (tmp_path / "over").touch()
+    assert process.stdout is not None
+    lines += process.stdout
 
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = [json.loads(line) for line in lines]
     assert {row["Container"] for row in rows} == {"named"}
     assert {row["ID"] for row in rows} == {run_id}
-    assert (rows[0]["PIDs"], rows[-1]["PIDs"]) == ("1", "0")
+    assert int(rows[0]["PIDs"]) >= 1
+    assert rows[-1]["PIDs"] == "0"
     assert rows[-1]["MemUsage"] == "0B / 0B"
 
 
@@ -157,15 +174,16 @@ def test_raw_rows_come_every_ten_milliseconds(start: Start, spawn: Spawn) -> Non
 
 
 @pytest.mark.slow
-def test_csv_has_its_header_once(cli: Any, start: Start) -> None:
-    start("short", "sleep", "0.6")
+def test_csv_has_its_header_once(start: Start, spawn: Spawn) -> None:
+    start("steady", "sleep", "20")
+    wait_for(lambda found: any(one.started_ns for one in found))
 
-    done = cli("stats", "short", "--csv", "--interval", "100ms")
+    lines = read_lines(spawn("steady", "--csv", "--interval", "50ms"), 5)
 
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert len(rows) >= 2
-    assert {row["name"] for row in rows} == {"short"}
-    assert all(row["memory_usage_bytes"].isdecimal() for row in rows if row["state"] == "running")
+    rows = list(csv.DictReader(io.StringIO("".join(lines))))
+    assert len(rows) == 4
+    assert {(row["name"], row["state"]) for row in rows} == {("steady", "running")}
+    assert all(row["memory_usage_bytes"].isdecimal() for row in rows)
 
 
 @pytest.mark.slow
@@ -319,10 +337,14 @@ def test_the_terminal_is_as_it_was(
 
 
 @pytest.mark.slow
-def test_it_ends_on_a_terminal_too(start: Start, terminal: Callable[..., Terminal]) -> None:
-    start("brief", "sleep", "1")
+def test_it_ends_on_a_terminal_too(
+    start: Start, terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    start("brief", *until(tmp_path / "over"))
 
     one = terminal("brief", "--interval", "50ms")
+    one.read_until("brief")
+    (tmp_path / "over").touch()
 
     assert one.process.wait(15) == 0
     one.read_until("\033[?25h")
