@@ -50,6 +50,7 @@ class LayerMeta:
     size_bytes: int
     implied: tuple[bytes, ...]
     borrowed: tuple[tuple[bytes, bytes], ...]
+    whiteouts: tuple[bytes, ...]
     devices: int
     xattrs: int
     userxattr: bool
@@ -130,8 +131,8 @@ class Ingest:
         path = self.store.layer_path(diff_id) / LAYER_META
         try:
             meta = _decode(load_object(path.read_bytes(), str(path)))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except (FileNotFoundError, NotADirectoryError, KeyError):
+            return None  # the last: unpacked by a version that noted less
         if meta.userxattr != uses_userxattr():
             raise ImageError(
                 f"{self.store.root} was filled by somebody with other privileges",
@@ -219,6 +220,7 @@ class Ingest:
                 tree=self.store.layer_path(layer.diff_id) / TREE,
                 implied=layer.implied,
                 borrowed=layer.borrowed,
+                whiteouts=layer.whiteouts,
             )
             for layer in layers
         ]
@@ -325,13 +327,15 @@ def _flush(root: Path) -> None:
 def _encode(meta: LayerMeta) -> bytes:
     document: dict[str, Any] = dict(meta.__dict__)
     document["implied"] = [os.fsdecode(path) for path in meta.implied]
+    document["whiteouts"] = [os.fsdecode(path) for path in meta.whiteouts]
     document["borrowed"] = [[os.fsdecode(path) for path in pair] for pair in meta.borrowed]
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
 def _decode(document: dict[str, Any]) -> LayerMeta:
     implied = tuple(os.fsencode(path) for path in document.pop("implied"))
+    whiteouts = tuple(os.fsencode(path) for path in document.pop("whiteouts"))
     borrowed = tuple(
         (os.fsencode(name), os.fsencode(target)) for name, target in document.pop("borrowed")
     )
-    return LayerMeta(implied=implied, borrowed=borrowed, **document)
+    return LayerMeta(implied=implied, borrowed=borrowed, whiteouts=whiteouts, **document)

@@ -2,7 +2,8 @@
 
 A layer may have files in a directory without saying how that is, and hard links to a file of a
 lower layer. Unpacked alone, for all images that share it, it has to invent the directory and to
-leave out the link. What the stack as a whole knows better goes into one small layer of its own.
+leave out the link. Its whiteouts would be seen where no other layer has the directory. What the
+stack as a whole knows better goes into one small layer of its own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Layer:
     tree: Path
     implied: tuple[bytes, ...]
     borrowed: tuple[tuple[bytes, bytes], ...]
+    whiteouts: tuple[bytes, ...]
 
 
 def mend(stack: Sequence[Layer], target: Path) -> bool:
@@ -44,6 +46,9 @@ def mend(stack: Sequence[Layer], target: Path) -> bool:
             work.link(level, name, source)
     for path in sorted({path for layer in stack[1:] for path in layer.implied}):
         if work.is_invented(path):
+            work.make_directory(path)
+    for path in sorted({path for layer in stack for path in layer.whiteouts}):
+        if work.is_alone(path):
             work.make_directory(path)
     if not stack:
         work.make_directory(b"")
@@ -64,6 +69,13 @@ class _Mend:
         """Return whether the topmost directory of this path is not the one that says how it is."""
         levels = self._directories(path, len(self._stack))
         return bool(levels) and path in self._implied[levels[0]] and self._saying(path) is not None
+
+    def is_alone(self, path: bytes) -> bool:
+        """Return whether one layer alone has this directory.
+
+        Overlayfs shows it as it is then: its whiteouts would be listed as broken files.
+        """
+        return len(self._directories(path, len(self._stack))) == 1
 
     def _directories(self, path: bytes, top: int) -> list[int]:
         """Return the levels below `top` whose directory at `path` is seen, the topmost first."""

@@ -54,6 +54,8 @@ class Unpacked:
     """Directories that the layer has files in without saying how they are."""
     borrowed: tuple[tuple[bytes, bytes], ...]
     """Hard links, with their targets, to what only a lower layer can have."""
+    whiteouts: tuple[bytes, ...]
+    """Directories that have whiteouts in them."""
     devices: int
     """Device nodes that were left out."""
     xattrs: int
@@ -93,6 +95,7 @@ class Unpacker:
             size_bytes=self._size,
             implied=tuple(sorted(self._tree.made | self._unsaid_top())),
             borrowed=tuple(self._borrowed),
+            whiteouts=tuple(sorted({parent for parent, _ in self._whiteouts})),
             devices=self._devices,
             xattrs=self._xattrs,
         )

@@ -266,6 +266,19 @@ def test_a_directory_that_a_layer_only_implies_stays_as_it_was(
     assert list((top / "etc").iterdir()) == []
 
 
+def test_whiteouts_in_a_directory_of_one_layer_are_not_seen(
+    store: ImageStore, make_layout: Layout, make_tar: Any, base: bytes
+) -> None:
+    upper = make_tar().add("./", "5").add("new/", "5", mode=0o711).add("new/.wh.nothing").end()
+
+    load(store, make_layout([base, upper]))
+
+    *_, lower, top = store.find("test:1").layers
+    assert (lower / "new/nothing").is_char_device()
+    assert (top / "new").stat().st_mode & 0o777 == 0o711  # so that overlayfs merges two
+    assert list((top / "new").iterdir()) == []
+
+
 def test_a_hard_link_to_a_lower_layer_is_mended(
     store: ImageStore, make_layout: Layout, make_tar: Any, base: bytes
 ) -> None:
