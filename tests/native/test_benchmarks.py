@@ -20,6 +20,7 @@ _PROJECT = Path(__file__).parents[2]
         ("tick", 3),
         ("slowdown", 2),
         ("many", 2),
+        ("stats", 3),
         ("launch", 1),
         ("rootfs", 1),
         ("api", 2),
