@@ -78,10 +78,19 @@ def list_pids(directory: Path) -> tuple[int, ...]:
     """Return the processes in the group and below, ascending; groups may vanish meanwhile."""
     found: set[int] = set()
     for group in list_tree(directory):
-        text = find_text(f"{group}/cgroup.procs")
+        text = find_text(f"{group}/cgroup.procs") or _opened(f"{group}/cgroup.procs")
         if text is not None:
             found.update(parse_pids(text))
     return tuple(sorted(found))
+
+
+def _opened(file: str) -> str | None:
+    """Return the content of a file that the program has closed to us, if it is ours to open."""
+    if os.access(file, os.R_OK):
+        return None  # it is empty
+    with suppress(OSError):
+        os.chmod(file, 0o644)  # noqa: PTH101 - a string
+    return find_text(file)
 
 
 def signal_all(directory: Path, signal_number: int) -> int:
