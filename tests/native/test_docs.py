@@ -13,7 +13,11 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-SLOW_PAGES = {"docs/tutorial/choose-a-model.md"}  # a real sweep: most of a minute
+SLOW_PAGES = {  # real sweeps and searches
+    "docs/how-to/choose-a-model-for-a-budget.md",
+    "docs/how-to/find-the-smallest-limit.md",
+    "docs/tutorial/choose-a-model.md",
+}
 
 
 @pytest.fixture(scope="module")
