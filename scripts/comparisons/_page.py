@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-TEMPLATE = Path(__file__).with_name("page.md")
+TEMPLATE = Path(__file__).with_name("page.md.template")
 
 LABELS = {
     "memory_limit": "memory limit, and by how much it was passed",
