@@ -195,6 +195,8 @@ class Handler(BaseHTTPRequestHandler):
         body: Any = None
         if path in {"/_ping", "/events"}:
             body = "OK"
+        elif path in {"/version", "/info"}:  # older clients ask for the system first
+            body = {"Os": "linux", "OSType": "linux", "ApiVersion": "1.50", "Version": "28.0.0"}
         elif path == "/containers/json":
             body = self.server.golden["list"]
         elif match := re.fullmatch("/containers/([^/]+)/stats", path):
