@@ -1,6 +1,6 @@
-"""Run the tests in three parts at once: the pure ones, and those on this kernel in two halves.
+"""Run the tests in two parts at once: the pure ones, and those on this kernel beside them.
 
-Many of the latter wait more than they work. Arguments go to every part; with paths among them those
+The latter wait more than they work, and go one after the other. Arguments go to every part; with paths among them those
 alone are run, by one pytest. Not started from a shell's background: it would have SIGINT ignored,
 and so would the programs of the tests.
 """
@@ -12,15 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NATIVE = Path("tests/native")
-FIRST_HALF = "abcde"
 NOTHING_SELECTED = 5
-
-
-def native(*, is_first: bool) -> list[str]:
-    """Return the files of one half, by the first letter of their subject."""
-    files = sorted(NATIVE.glob("test_*.py"))
-    return [str(file) for file in files if (file.name[len("test_")] in FIRST_HALF) == is_first]
 
 
 def main() -> int:
@@ -29,18 +21,14 @@ def main() -> int:
     arguments = sys.argv[1:]
     if any(Path(argument.partition("::")[0]).exists() for argument in arguments):
         os.execv(sys.executable, [*command, *arguments])
-    parts = {
-        "unit": ["tests/unit"],
-        "native-1": native(is_first=True),
-        "native-2": native(is_first=False),
-    }
+    parts = {"unit": "tests/unit", "native": "tests/native"}
     out = Path("out")
     out.mkdir(exist_ok=True)
     started = {}
-    for name, paths in parts.items():
+    for name, path in parts.items():
         with (out / f"{name}.log").open("wb") as log:
             started[name] = subprocess.Popen(
-                [*command, *paths, "--junitxml", str(out / f"{name}.xml"), *arguments],
+                [*command, path, "--junitxml", str(out / f"{name}.xml"), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -74,6 +74,9 @@ class _Parser:
 
     def _value(self, name: str) -> str:
         parts: list[str] = []
+        while self._text.startswith("\\\n", self._at):  # a line that goes on is as if it were one
+            self._take()
+            self._take()
         if self._peek() == "~":
             parts.append(self._home(name))
         while (character := self._peek()) and character != "\n":

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import SpecError
@@ -93,6 +93,8 @@ def test_any_text_is_read_or_refused_with_a_line(text: str) -> None:
 
 
 @settings(max_examples=60)
+@example("\\\n~")
+@example("\\\n\\\n~/a")
 @given(st.text(alphabet="ab \"'\\$#~=\n-.", max_size=14))
 def test_where_we_read_a_value_bash_reads_the_same(text: str) -> None:
     bash = shutil.which("bash")
