@@ -1,8 +1,8 @@
 """Run the tests in two parts at once: the pure ones, and those on this kernel beside them.
 
-The latter wait more than they work, and go one after the other. Arguments go to every part; with paths among them those
-alone are run, by one pytest. Not started from a shell's background: it would have SIGINT ignored,
-and so would the programs of the tests.
+The latter wait more than they work, and go one after the other. Arguments go to both parts; with
+paths among them those alone are run, by one pytest. Not started from a shell's background: it would
+have SIGINT ignored, and so would the programs of the tests.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import select
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,9 @@ def test_progress_is_drawn_on_a_terminal_and_taken_away(monkeypatch: pytest.Monk
         with ProgressBar("debian:12") as progress:
             progress.expect(2 << 20)
             progress.advance(1 << 20)
-        drawn = os.read(read_end, 10_000).decode()
+        drawn = ""
+        while not drawn.endswith("\r\033[K") and select.select([read_end], [], [], 5)[0]:
+            drawn += os.read(read_end, 10_000).decode()  # a terminal hands on piece by piece
     os.close(read_end)
 
     assert "debian:12" in drawn
