@@ -150,7 +150,7 @@ class _Tries:
             raise SandboxError(f"the search was ended: {result.reason}")
         trial = Trial(
             limit=limit,
-            is_enough=result.outcome is Outcome.EXITED and result.exit_code == 0,
+            is_enough=result.outcome.is_success(result.exit_code),
             why=_why(result),
             wall_ns=result.wall_ns,
             memory_peak_bytes=result.totals.memory_peak_bytes,

@@ -47,8 +47,8 @@ def results_of(sweep: Sweep, cells: Iterable[Cell]) -> list[CellResult]:
 
 def _result_of(cell: Cell, trials: Sequence[SweepTrial], lacking: str | None) -> CellResult:
     mine = [trial for trial in trials if trial.cell == cell]
-    good = [trial.repeat for trial in mine if _ended_well(trial)]
-    bad = [trial for trial in mine if not _ended_well(trial)]
+    good = [trial.repeat for trial in mine if trial.is_good]
+    bad = [trial for trial in mine if not trial.is_good]
     cpu = [
         one.cpu_user_usec + one.cpu_system_usec
         for one in good
@@ -65,10 +65,6 @@ def _result_of(cell: Cell, trials: Sequence[SweepTrial], lacking: str | None) ->
         throttled_ratio=sum(throttled) / len(throttled) if throttled else None,
         failure=f"unavailable: {lacking}" if lacking else (_how(bad[0]) if bad else None),
     )
-
-
-def _ended_well(trial: SweepTrial) -> bool:
-    return trial.repeat.outcome is Outcome.EXITED and trial.repeat.exit_code == 0
 
 
 def _how(trial: SweepTrial) -> str:

@@ -92,9 +92,7 @@ class _Session:
         result = self._around.execute(plan.spec)
         if result.outcome is Outcome.KILLED:
             raise StoppedError(self._benchmarks(), result.exit_code or SandboxError.exit_code)
-        if not self._order.ignore_failure and (
-            result.outcome is not Outcome.EXITED or result.exit_code != 0
-        ):
+        if not (self._order.ignore_failure or result.outcome.is_success(result.exit_code)):
             raise HostError(
                 f"`{plan.text}` failed in {what}: {result.reason}{self._said(result)}",
                 hint=f"`sandbox runs show {result.run_id}`; "

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from sandbox import errors
 from sandbox.errors import LaunchError, SandboxError, SpecError
 from sandbox.helper.protocol import receive_message, send_message
-from sandbox.records.result import Outcome, RunResult
+from sandbox.records.result import RunResult
 from sandbox.spec import DEFAULT_INTERVAL_NS, Capture, Limits, RunSpec
 from sandbox.units import parse_duration, parse_size_or_unlimited
 
@@ -183,7 +183,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         interval_ns=DEFAULT_INTERVAL_NS if interval is None else _duration_ns(interval),
     )
     result = run_spec(spec, (stdin, stdout, stderr))
-    if check and (result.outcome is not Outcome.EXITED or result.exit_code != 0):
+    if check and not result.outcome.is_success(result.exit_code):
         raise SandboxError(
             f"{spec.command[0]}: {result.reason}", hint=f"`sandbox runs show {result.run_id}`"
         )

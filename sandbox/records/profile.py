@@ -51,4 +51,4 @@ class ModelProfile:
     @property
     def is_good(self) -> bool:
         """Whether the script ended by itself with status 0."""
-        return self.outcome is Outcome.EXITED and self.exit_code == 0
+        return self.outcome.is_success(self.exit_code)

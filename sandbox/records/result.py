@@ -25,6 +25,10 @@ class Outcome(StrEnum):
     NOT_STARTED = "not_started"
     SUPERVISOR_LOST = "supervisor_lost"
 
+    def is_success(self, exit_code: int | None) -> bool:
+        """Return whether a run with this outcome ended by itself, with status 0."""
+        return self is Outcome.EXITED and exit_code == 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceIo:

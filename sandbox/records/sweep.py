@@ -43,6 +43,11 @@ class SweepTrial:
     reason: str = ""
     """What ended it, in a word for people."""
 
+    @property
+    def is_good(self) -> bool:
+        """Whether the program ended by itself with status 0."""
+        return self.repeat.outcome.is_success(self.repeat.exit_code)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:

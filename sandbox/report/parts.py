@@ -35,7 +35,7 @@ _NO_NETWORK = "the run shares the host's network"
 
 def header(result: RunResult, style: Style) -> str:
     """Return the verdict, and at the right what was run."""
-    good = result.outcome is Outcome.EXITED and result.exit_code == 0
+    good = result.outcome.is_success(result.exit_code)
     reason = printable(result.reason) or result.outcome.value.replace("_", " ")
     if result.outcome is Outcome.EXITED and result.wall_ns is not None:
         reason += f" after {duration_text(result.wall_ns)}"
@@ -56,7 +56,7 @@ def header(result: RunResult, style: Style) -> str:
 def _mark(result: RunResult, style: Style) -> str:
     if result.outcome is Outcome.RUNNING:
         return "▶" if style.unicode else "running:"
-    if result.outcome is Outcome.EXITED and result.exit_code == 0:
+    if result.outcome.is_success(result.exit_code):
         return "✓" if style.unicode else "ok:"
     return "✗" if style.unicode else "failed:"
 

@@ -150,19 +150,19 @@ class _Made:
         self._plan = plan
         self._around = around
         self._total = cells * plan.runs
-        self._begun = 0
+        self._begun = len(trials)
         self._lock = threading.Lock()
 
     def is_due(self, cell: Cell, turn: int) -> bool:
         """Return whether a cell is to be run in this round."""
         mine = [trial for trial in self.trials if trial.cell == cell]
-        return not any(trial.round == turn or not succeeded(trial) for trial in mine)
+        return not any(trial.round == turn or not trial.is_good for trial in mine)
 
     def one(self, cell: Cell, turn: int) -> None:
         """Run a cell once, and save it."""
         with self._lock:
             self._begun += 1
-            self._around.progress(self._begun + self._already(), self._total, cell)
+            self._around.progress(self._begun, self._total, cell)
         result = self._around.execute(spec_of(self._plan, cell))
         if result.outcome is Outcome.KILLED:
             raise SandboxError(
@@ -175,12 +175,3 @@ class _Made:
         with self._lock:
             self._around.save(trial)
             self.trials.append(trial)
-
-    def _already(self) -> int:
-        """Return how many runs were made before this session."""
-        return max(len(self.trials) - self._begun + 1, 0)
-
-
-def succeeded(trial: SweepTrial) -> bool:
-    """Return whether the program ended well."""
-    return trial.repeat.outcome is Outcome.EXITED and trial.repeat.exit_code == 0
