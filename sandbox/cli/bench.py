@@ -13,8 +13,6 @@ import typer
 from sandbox.cli.bench_options import (
     AFTER_DASHES,
     BenchCommand,
-    Cpus,
-    CpusetCpus,
     Environment,
     Memory,
     Packages,
@@ -26,6 +24,7 @@ from sandbox.cli.bench_options import (
 from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
 from sandbox.cli.environments import progress_line, provide_venv
 from sandbox.cli.gate_options import MaxCpuTime, MaxPeak, MaxTime, make_gates
+from sandbox.cli.limit_options import Cpus, CpusetCpus
 from sandbox.cli.options import option, parse_cpuset
 from sandbox.errors import SpecError
 from sandbox.report.style import Style

@@ -7,35 +7,16 @@ from typing import Annotated, Any
 
 from typer.core import TyperCommand
 
+from sandbox.cli.limit_options import LIMITS
 from sandbox.cli.options import option
 from sandbox.errors import SpecError
-from sandbox.units import parse_cpus, parse_duration, parse_size_or_unlimited
+from sandbox.units import parse_duration, parse_size_or_unlimited
 
-LIMITS, PROGRAM = "Limits", "Program"
+PROGRAM = "Program"
 AFTER_DASHES = "\x1f"
 """Stands between the words of the command after `--`: typer has one list of arguments."""
 _BETWEEN = "\x1e"
 
-Cpus = Annotated[
-    float | None,
-    option(
-        "--cpus",
-        panel=LIMITS,
-        metavar="N",
-        parser=parse_cpus,
-        envvar="SANDBOX_CPUS",
-        help="CPU bandwidth: 1.5 is one and a half CPUs.",
-    ),
-]
-CpusetCpus = Annotated[
-    str | None,
-    option(
-        "--cpuset-cpus",
-        panel=LIMITS,
-        metavar="LIST|auto:N",
-        help="Which CPUs: 0-3,6; or N that no other run with auto has.",
-    ),
-]
 Memory = Annotated[
     int | None,
     option(

@@ -14,9 +14,17 @@ from sandbox.cli.console import CommandExit
 from sandbox.cli.environments import provide_venv
 from sandbox.cli.execution import execute, read_env_files
 from sandbox.cli.gate_options import MaxCpuTime, MaxPeak, MaxTime, make_gates
+from sandbox.cli.limit_options import (
+    LIMITS,
+    Cpus,
+    CpusetCpus,
+    MemoryHigh,
+    MemoryReservation,
+    MemorySwap,
+)
 from sandbox.cli.options import RunCommand, option, parse_cpuset, parse_pids, parse_shares
 from sandbox.spec import Capture, Limits, RunSpec, Ulimit, parse_environment, parse_signal
-from sandbox.units import parse_cpus, parse_duration, parse_size, parse_size_or_unlimited
+from sandbox.units import parse_duration, parse_size_or_unlimited
 
 
 class Summary(StrEnum):
@@ -30,7 +38,7 @@ class Summary(StrEnum):
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 COMMAND_CLASS = RunCommand
 
-_LIMITS, _PROGRAM, _OURS = "Limits", "Program", "Measuring and results"
+_PROGRAM, _OURS = "Program", "Measuring and results"
 
 
 def run(
@@ -38,31 +46,13 @@ def run(
         list[str] | None,
         typer.Argument(metavar="COMMAND [ARG]...", show_default=False, help="After --."),
     ] = None,
-    cpus: Annotated[
-        float | None,
-        option(
-            "--cpus",
-            panel=_LIMITS,
-            metavar="N",
-            parser=parse_cpus,
-            envvar="SANDBOX_CPUS",
-            help="CPU bandwidth: 1.5 is one and a half CPUs.",
-        ),
-    ] = None,
-    cpuset_cpus: Annotated[
-        str | None,
-        option(
-            "--cpuset-cpus",
-            panel=_LIMITS,
-            metavar="LIST|auto:N",
-            help="Which CPUs: 0-3,6; or N that no other run with auto has.",
-        ),
-    ] = None,
+    cpus: Cpus = None,
+    cpuset_cpus: CpusetCpus = None,
     cpu_shares: Annotated[
         int | None,
         option(
             "--cpu-shares",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="N",
             parser=parse_shares,
             help="Weight beside others when CPUs are short; 1024 is usual.",
@@ -73,48 +63,21 @@ def run(
         option(
             "--memory",
             "-m",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="SIZE",
             parser=parse_size_or_unlimited,
             envvar="SANDBOX_MEMORY",
             help="Memory limit: 512m, 2g. No swap beside it unless asked for.",
         ),
     ] = None,
-    memory_swap: Annotated[
-        int | None,
-        option(
-            "--memory-swap",
-            panel=_LIMITS,
-            metavar="SIZE",
-            parser=parse_size_or_unlimited,
-            help="Memory and swap together; -1 for unlimited swap.",
-        ),
-    ] = None,
-    memory_reservation: Annotated[
-        int | None,
-        option(
-            "--memory-reservation",
-            panel=_LIMITS,
-            metavar="SIZE",
-            parser=parse_size,
-            help="Memory that is reclaimed last when the host is short.",
-        ),
-    ] = None,
-    memory_high: Annotated[
-        int | None,
-        option(
-            "--memory-high",
-            panel=_LIMITS,
-            metavar="SIZE",
-            parser=parse_size,
-            help="Above it the run is slowed down instead of killed.",
-        ),
-    ] = None,
+    memory_swap: MemorySwap = None,
+    memory_reservation: MemoryReservation = None,
+    memory_high: MemoryHigh = None,
     pids_limit: Annotated[
         int | None,
         option(
             "--pids-limit",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="N",
             parser=parse_pids,
             help="Processes and threads; 4096 unless given, -1 for no limit.",
@@ -124,7 +87,7 @@ def run(
         list[str] | None,
         option(
             "--ulimit",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="NAME=SOFT[:HARD]",
             help="A resource limit of every process, such as nofile=1024.",
         ),
@@ -133,7 +96,7 @@ def run(
         int | None,
         option(
             "--timeout",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="TIME",
             parser=parse_duration,
             help="Wall-clock time: 250ms, 10s, 1m30s. Exit status 124.",
@@ -143,7 +106,7 @@ def run(
         int | None,
         option(
             "--cpu-time",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="TIME",
             parser=parse_duration,
             help="CPU time of all processes together. Exit status 124.",
@@ -153,7 +116,7 @@ def run(
         int | None,
         option(
             "--stop-signal",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="SIGNAL",
             parser=parse_signal,
             help="Sent first when --stop-timeout gives a grace; TERM unless given.",
@@ -163,7 +126,7 @@ def run(
         int | None,
         option(
             "--stop-timeout",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="TIME",
             parser=parse_duration,
             help="Grace between the stop signal and SIGKILL.",
@@ -173,7 +136,7 @@ def run(
         bool,
         option(
             "--oom-continue",
-            panel=_LIMITS,
+            panel=LIMITS,
             help="Let the kernel kill one process for memory and the rest go on.",
         ),
     ] = False,
@@ -181,7 +144,7 @@ def run(
         bool,
         option(
             "--strict",
-            panel=_LIMITS,
+            panel=LIMITS,
             envvar="SANDBOX_STRICT",
             help="Refuse to start when a limit that you gave cannot be enforced here.",
         ),

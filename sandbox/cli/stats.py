@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from sandbox.cli.screen import Screen
-from sandbox.errors import SpecError
+from sandbox.cli.watch_options import Cgroups, Interval, Names
 from sandbox.records.stats import StatsRow
-from sandbox.units import NS_PER_SEC, parse_duration
+from sandbox.units import NS_PER_SEC
 
 if TYPE_CHECKING:
     from sandbox.control.stats import Watch
 
-_MIN_INTERVAL_NS = NS_PER_SEC // 100
-_MAX_INTERVAL_NS = 3_600 * NS_PER_SEC
 _API = "api"
 _DOCKERS = ("", "table", "json")  # formats that show docker's columns alone
 _QUIT = "q"
@@ -82,43 +80,13 @@ class _View:
         return self._view.render(rows)
 
 
-def parse_interval(text: str) -> int:
-    """Return nanoseconds between two readings."""
-    interval_ns = parse_duration(text)
-    if not _MIN_INTERVAL_NS <= interval_ns <= _MAX_INTERVAL_NS:
-        raise SpecError(f"`{text}` is not an interval", hint="give one between 10ms and 1h")
-    return interval_ns
-
-
 def stats(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME|ID]...", show_default=False, help="All that run unless given."
-        ),
-    ] = None,
+    names: Names = None,
     show_all: Annotated[
         bool, typer.Option("--all", "-a", help="Also those that have ended.")
     ] = False,
-    cgroup: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cgroup",
-            metavar="PATH",
-            show_default=False,
-            help="Any other cgroup: a service, a container, a pod. Can be given again.",
-        ),
-    ] = None,
-    interval: Annotated[
-        int | None,
-        typer.Option(
-            "--interval",
-            metavar="DURATION",
-            parser=parse_interval,
-            show_default=False,
-            help="How often to read: 10ms to 1h; 1s unless given.",
-        ),
-    ] = None,
+    cgroup: Cgroups = None,
+    interval: Interval = None,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Show it once, and end.")] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay when the last sandbox has ended.")

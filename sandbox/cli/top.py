@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from sandbox.cli.console import has_unicode
-from sandbox.cli.stats import parse_interval
+from sandbox.cli.watch_options import Cgroups, Interval, Names
 from sandbox.errors import HostError
 from sandbox.units import NS_PER_SEC
 
@@ -25,31 +25,9 @@ _ESCAPE_MS = "25"  # how long the rest of a key's code may take after its first 
 
 
 def top(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME|ID]...", show_default=False, help="All that run unless given."
-        ),
-    ] = None,
-    cgroup: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cgroup",
-            metavar="PATH",
-            show_default=False,
-            help="Any other cgroup: a service, a container, a pod. Can be given again.",
-        ),
-    ] = None,
-    interval: Annotated[
-        int | None,
-        typer.Option(
-            "--interval",
-            metavar="DURATION",
-            parser=parse_interval,
-            show_default=False,
-            help="How often to read: 10ms to 1h; 1s unless given.",
-        ),
-    ] = None,
+    names: Names = None,
+    cgroup: Cgroups = None,
+    interval: Interval = None,
     replay: Annotated[
         str | None,
         typer.Option(

@@ -6,34 +6,32 @@ from typing import Annotated, Any
 
 from sandbox.cli.console import say
 from sandbox.cli.each import SANDBOXES, for_each
+from sandbox.cli.limit_options import LIMITS, MemoryHigh, MemoryReservation, MemorySwap
 from sandbox.cli.options import option, parse_pids, parse_shares
 from sandbox.errors import SpecError
 from sandbox.units import (
     parse_cpu_list,
     parse_cpus,
-    parse_size,
     parse_size_or_unlimited,
 )
-
-_LIMITS = "Limits"
 
 
 def update(
     sandboxes: Annotated[list[str], SANDBOXES],
     cpus: Annotated[
         float | None,
-        option("--cpus", panel=_LIMITS, metavar="N", parser=parse_cpus, help="CPU bandwidth."),
+        option("--cpus", panel=LIMITS, metavar="N", parser=parse_cpus, help="CPU bandwidth."),
     ] = None,
     cpuset_cpus: Annotated[
         str | None,
-        option("--cpuset-cpus", panel=_LIMITS, metavar="LIST", help="Which CPUs: 0-3,6."),
+        option("--cpuset-cpus", panel=LIMITS, metavar="LIST", help="Which CPUs: 0-3,6."),
     ] = None,
     cpu_shares: Annotated[
         int | None,
         option(
             "--cpu-shares",
             "-c",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="N",
             parser=parse_shares,
             help="Weight beside others when CPUs are short; 1024 is usual.",
@@ -44,47 +42,20 @@ def update(
         option(
             "--memory",
             "-m",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="SIZE",
             parser=parse_size_or_unlimited,
             help="Memory limit; -1 for none. Swap stays as it was asked for.",
         ),
     ] = None,
-    memory_swap: Annotated[
-        int | None,
-        option(
-            "--memory-swap",
-            panel=_LIMITS,
-            metavar="SIZE",
-            parser=parse_size_or_unlimited,
-            help="Memory and swap together; -1 for unlimited swap.",
-        ),
-    ] = None,
-    memory_reservation: Annotated[
-        int | None,
-        option(
-            "--memory-reservation",
-            panel=_LIMITS,
-            metavar="SIZE",
-            parser=parse_size,
-            help="Memory that is reclaimed last when the host is short.",
-        ),
-    ] = None,
-    memory_high: Annotated[
-        int | None,
-        option(
-            "--memory-high",
-            panel=_LIMITS,
-            metavar="SIZE",
-            parser=parse_size,
-            help="Above it the run is slowed down instead of killed.",
-        ),
-    ] = None,
+    memory_swap: MemorySwap = None,
+    memory_reservation: MemoryReservation = None,
+    memory_high: MemoryHigh = None,
     pids_limit: Annotated[
         int | None,
         option(
             "--pids-limit",
-            panel=_LIMITS,
+            panel=LIMITS,
             metavar="N",
             parser=parse_pids,
             help="Processes and threads; -1 for no limit.",
