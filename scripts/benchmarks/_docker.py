@@ -74,23 +74,14 @@ def daemon(*, bridged: bool = False) -> Iterator[Docker]:
     if os.geteuid() != 0:
         raise SkippedError("a Docker daemon of our own needs root")
     name = f"bench-docker-{os.getpid()}"
-    own = _own_paths()
-    # On v2 a group that has processes cannot hand controllers on: containers start at the top.
-    parent = f"{own['memory'].rstrip('/')}/{name}" if "memory" in own else f"/{name}-containers"
-    # Docker makes the parent in every hierarchy, where parts of its path may not exist yet.
-    made = [
-        mount / str(ancestor).lstrip("/")
-        for mount in set(_mounts().values())
-        for ancestor in (Path(parent), *Path(parent).parents)
-        if not (mount / str(ancestor).lstrip("/")).exists()
-    ]
+    parent, made = own_parent(name)
     with (
         tempfile.TemporaryDirectory(prefix="sandbox-bench-docker-") as directory,
         ExitStack() as undo,
     ):
         base = Path(directory)
-        group = _mounts()[""] / own[""].lstrip("/") / name
-        undo.callback(_remove_groups, [*made, group])
+        group = _mounts()[""] / _own_paths()[""].lstrip("/") / name
+        undo.callback(remove_groups, [*made, group])
         group.mkdir(parents=True, exist_ok=True)
         process = _start(base, group, bridged=bridged)
         undo.callback(_stop, process, base)
@@ -98,6 +89,22 @@ def daemon(*, bridged: bool = False) -> Iterator[Docker]:
         _wait_until_ready(docker, process, base)
         _import_image(docker)
         yield docker
+
+
+def own_parent(name: str) -> tuple[str, list[Path]]:
+    """Return a parent for an engine's groups, and the directories that it will make for it.
+
+    On v2 a group that has processes cannot hand controllers on: there they start at the top.
+    """
+    own = _own_paths()
+    parent = f"{own['memory'].rstrip('/')}/{name}" if "memory" in own else f"/{name}-containers"
+    # An engine makes it in every hierarchy, where parts of its path may not exist yet.
+    places = [
+        mount / str(ancestor).lstrip("/")
+        for mount in set(_mounts().values())
+        for ancestor in (Path(parent), *Path(parent).parents)
+    ]
+    return parent, [place for place in places if not place.exists()]
 
 
 def _mounts() -> dict[str, Path]:
@@ -126,7 +133,7 @@ def _own_paths() -> dict[str, str]:
     return paths
 
 
-def _remove_groups(tops: list[Path]) -> None:
+def remove_groups(tops: list[Path]) -> None:
     """Remove the groups that were made here, deepest first."""
     for top in sorted(tops, key=lambda path: -len(path.parts)):
         below = sorted(top.rglob("*/"), key=lambda path: -len(path.parts)) if top.is_dir() else []

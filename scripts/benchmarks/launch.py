@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import _docker
+import _podman
 from _cli import cli
 from _measure import (
     Options,
@@ -43,7 +44,7 @@ def measure(options: Options) -> Iterator[Result]:
         absent: dict[str, object] = {}
         peers = {
             "docker run": lambda: _docker_side(stack),
-            "podman run": lambda: _podman_side(stack, scratch),
+            "podman run": lambda: _podman_side(stack),
             "runexec": lambda: _runexec_side(scratch),
         }
         for name, find in peers.items():
@@ -106,24 +107,8 @@ def _docker_side(stack: ExitStack) -> Side:
     return timed(stack.enter_context(_docker.daemon()).run_command("true"))
 
 
-def _podman_side(stack: ExitStack, scratch: Path) -> Side:
-    podman = shutil.which("podman")
-    if podman is None:
-        raise SkippedError("`podman` is not installed")
-    base = [podman, "--root", str(scratch / "podman"), "--runroot", str(scratch / "podman-run")]
-    image = subprocess.run(
-        [*base, "import", "-", "sandbox-bench"],
-        input=_docker.image(),
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    stack.callback(
-        subprocess.run, [*base, "system", "reset", "--force"], capture_output=True, check=False
-    )
-    if image.returncode != 0:
-        raise SkippedError(image.stderr.decode(errors="replace").strip()[-200:])
-    return timed([*base, "run", "--rm", "--network", "none", "sandbox-bench", "true"])
+def _podman_side(stack: ExitStack) -> Side:
+    return timed(stack.enter_context(_podman.engine()).run_command("true"))
 
 
 def _runexec_side(scratch: Path) -> Side:
