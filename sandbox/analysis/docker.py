@@ -7,6 +7,7 @@ Percentages are docker's: 100 % is one CPU, whatever the limit. The formats keep
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from sandbox.records.result import DeviceIo
 from sandbox.units import NS_PER_SEC
@@ -16,6 +17,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 _SHORT_ID = 12
 _MINUTE, _HOUR = 60, 3_600
+_KEPT = 4_096  # texts; of many groups that are watched, most show the same sizes again and again
 
 
 def docker_cpu_percent(cpu_ns: int, system_ns: int, online_cpus: int) -> float:
@@ -87,6 +89,7 @@ def format_podman(size_bytes: float) -> str:
     return _scaled(size_bytes, 1000.0, _DECIMAL, 4)
 
 
+@lru_cache(_KEPT)
 def format_memory(used_bytes: int | None, limit_bytes: int | None) -> str:
     """Return the column MEM USAGE / LIMIT: `5.629MiB / 2GiB`."""
     if used_bytes is None or limit_bytes is None:
@@ -94,6 +97,7 @@ def format_memory(used_bytes: int | None, limit_bytes: int | None) -> str:
     return f"{format_binary(used_bytes)} / {format_binary(limit_bytes)}"
 
 
+@lru_cache(_KEPT)
 def format_io(in_bytes: int | None, out_bytes: int | None) -> str:
     """Return the columns NET I/O and BLOCK I/O: `1.02kB / 0B`."""
     if in_bytes is None or out_bytes is None:

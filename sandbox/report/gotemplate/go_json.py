@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 from sandbox.report.gotemplate.floats import shortest
 from sandbox.report.gotemplate.values import NO_VALUE, CallProblem, Record, Value
@@ -37,7 +38,7 @@ def marshal(value: Value, *, escape_html: bool = False) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{','.join(marshal(item, escape_html=escape_html) for item in value)}]"
     if isinstance(value, Record):
-        return marshal(value.plain(), escape_html=True)
+        return _record(value)
     if isinstance(value, dict):
         pairs = (
             f"{_text(key, escape_html=escape_html)}:{marshal(value[key], escape_html=escape_html)}"
@@ -45,6 +46,23 @@ def marshal(value: Value, *, escape_html: bool = False) -> str:
         )
         return "{" + ",".join(pairs) + "}"
     return _word(value)
+
+
+def _record(record: Record) -> str:
+    """Write its fields, one by one: this is done for every line of a live display."""
+    getters, source = record.getters, record.source
+    pairs = []
+    for name, start in _starts(record.json_names):
+        value = getters[name](source)
+        is_plain = isinstance(value, str) and _PLAIN.fullmatch(value)
+        pairs.append(f'{start}"{value}"' if is_plain else start + marshal(value, escape_html=True))
+    return "{" + ",".join(pairs) + "}"
+
+
+@lru_cache
+def _starts(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the names of fields in the order of JSON, each with how its pair starts."""
+    return tuple((name, _text(name, escape_html=True) + ":") for name in sorted(names))
 
 
 def _word(value: Value) -> str:
