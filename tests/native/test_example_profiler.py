@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-if importlib.util.find_spec("onnxruntime") is None:
-    pytest.skip("the example needs the `demo` extra", allow_module_level=True)
+for needed in ("onnxruntime", "ai_edge_litert"):
+    if importlib.util.find_spec(needed) is None:
+        pytest.skip("the example needs the `demo` and `litert` extras", allow_module_level=True)
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PATH = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -30,12 +31,15 @@ def _two_cpus() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_the_benchmark_has_a_row_for_each_of_five_models(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("listed", ["model_names.txt", "model_names_litert.txt"])
+def test_the_benchmark_has_a_row_for_each_of_five_models(
+    cli: Cli, tmp_path: Path, listed: str
+) -> None:
     """`test_perf.py` infers with each model that `build_models.py` has made."""
-    names = EXAMPLES / "profiler/bench/model_names.txt"
+    names = EXAMPLES / f"profiler/bench/{listed}"
     models = [line for line in names.read_text().splitlines() if not line.startswith("#")]
     if not all((EXAMPLES / "profiler/bench" / model).exists() for model in models):
-        build = [sys.executable, EXAMPLES / "models/build_models.py"]
+        build = [sys.executable, EXAMPLES / "models/build_models.py", "--format", "both"]
         subprocess.run(build, check=True, timeout=60)
     env = EXAMPLES / "profiler/env_benchmark.template"
 
@@ -51,8 +55,10 @@ def test_the_benchmark_has_a_row_for_each_of_five_models(cli: Cli, tmp_path: Pat
     assert [row["name"] for row in rows] == [Path(model).stem for model in models]
     assert all(row["cpu_mean_percent"] > 0 for row in rows)
     assert all(10 << 20 < row["memory_peak_bytes"] <= 512 << 20 for row in rows)
+    table = (tmp_path / "out.txt").read_text()
     assert len(list(tmp_path.glob("*_out.txt"))) == 5
-    assert "Usage stats" in (tmp_path / "out.txt").read_text()
+    assert "Usage stats" in table
+    assert all(f"\n{row['name']} " in table for row in rows)
 
 
 @pytest.mark.slow
