@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from sandbox.kernel.libc import SignalInfo
     from sandbox.store.directory import Directory
 
+Stdio = tuple[int | None, int | None, int | None]
+"""Descriptors for stdin, stdout and stderr; None leaves the supervisor's own."""
+
 _CHUNK_BYTES = 1 << 16
 _JOIN_SEC = 2.0
 
@@ -27,12 +30,17 @@ def open_capture(
     directory: Directory,
     loop: Loop,
     hear: Callable[[SignalInfo], None],
+    stdio: Stdio | None = None,
 ) -> Capturing | Terminal:
     """Return what connects the program's output, and in a root of its own its terminal, with us.
+
+    With `stdio` these descriptors, which stay the caller's, are the program's.
 
     Raises:
         OSError: a file cannot be made.
     """
+    if stdio is not None:
+        return Given(stdio)
     if spec.root is not None and spec.capture is Capture.NONE and not spec.detach:
         from sandbox.engine.terminal import Terminal, has_terminal
 
@@ -70,7 +78,7 @@ class Capturing:
     def heed(self, number: int) -> None:
         """Do nothing: a signal changes nothing for files."""
 
-    def stdio(self) -> tuple[int | None, int | None, int | None]:
+    def stdio(self) -> Stdio:
         """Return the descriptors for the program; None leaves the supervisor's own."""
         if self._kind is Capture.TEE:
             return (None, self._pipes[0][1], self._pipes[1][1])
@@ -114,6 +122,19 @@ class Capturing:
             if fd is not None:
                 os.close(fd)
                 self._files[index] = None
+
+
+class Given(Capturing):
+    """Descriptors that somebody else has opened, and empties."""
+
+    def __init__(self, stdio: Stdio) -> None:
+        """Hand these on."""
+        super().__init__(Capture.NONE, None)
+        self._stdio = stdio
+
+    def stdio(self) -> Stdio:
+        """Return the descriptors for the program."""
+        return self._stdio
 
 
 def _read(fd: int) -> bytes:

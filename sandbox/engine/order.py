@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sandbox.engine.capture import open_capture
+from sandbox.engine.capture import Stdio, open_capture
 from sandbox.engine.limits import mark_defaults, refuse_unenforced, supervised_limits
 from sandbox.engine.mailbox import Mailbox
 from sandbox.engine.watch import ENDING_SIGNALS, Watch, watched_signals
@@ -57,6 +56,8 @@ class Surroundings:
     """Readable or hung up when the caller wants the run to end."""
     signals: SignalState | None = None
     """The signals that the program is to find blocked and ignored; None: as we find them."""
+    stdio: Stdio | None = None
+    """The program's, which stay the caller's; None: what `spec.capture` says."""
     keep_descriptors: bool = True
     """Whether the program inherits what we were started with, such as a shell's `<(…)`."""
     on_started: Callable[[RunResult], None] | None = None
@@ -98,13 +99,8 @@ class _Run:
         self.undo.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.undo.__exit__(kind, error, traceback)
+    def __exit__(self, *_error: object) -> None:
+        self.undo.close()
 
     def survey(self) -> None:
         """Look at the host and refuse what it cannot give, before anything is made."""
@@ -129,7 +125,8 @@ class _Run:
         self.undo.callback(self.directory.close)
         self.discard = self.undo.enter_context(ExitStack())
         self.discard.callback(self.directory.discard)
-        self.capturing = open_capture(self.spec, self.directory, self.loop, self._signal)
+        stdio = self.around.stdio
+        self.capturing = open_capture(self.spec, self.directory, self.loop, self._signal, stdio)
         self.undo.callback(self.capturing.close_files)
 
     def make_group(self) -> None:

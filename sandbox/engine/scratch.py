@@ -18,7 +18,8 @@ _CANNOT_HOLD = frozenset(
     {"overlay", "aufs", "nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "ecryptfs", "vfat", "exfat"}
 )
 """File systems that an overlay cannot write to: they lack attributes, or are one themselves."""
-_DIRECTORIES = ("root", "upper", "work", "memory")
+_DIRECTORIES = ("root", "memory")
+_WRITABLE = ("upper", "work")
 
 
 def make_scratch(
@@ -49,7 +50,10 @@ def make_scratch(
         path.mkdir(mode=0o700, exist_ok=True)
         for name in _DIRECTORIES:
             (path / name).mkdir(mode=0o755)
-        _take_after(path / "upper", Path(enclosure.layers[-1]))
+        writable = path if enclosure.writes_to is None else Path(enclosure.writes_to)
+        for name in _WRITABLE:
+            (writable / name).mkdir(mode=0o755)
+        _take_after(writable / "upper", Path(enclosure.layers[-1]))
         for name, text in prepared.root_files.items():
             _write(path / name, text)
     except OSError as exc:
@@ -57,8 +61,13 @@ def make_scratch(
             f"cannot make the run's own directory {path}: {exc.strerror}",
             hint="free some room there, or set SANDBOX_HOME to another disk",
         ) from exc
-    kind = find_file_system(path)
+    kind = find_file_system(writable)
     in_memory = kind.partition(".")[0] in _CANNOT_HOLD
+    if in_memory and enclosure.writes_to is not None:
+        raise StoreError(
+            f"what the run writes cannot be kept: {writable} is on {kind}",
+            hint="set SANDBOX_HOME to a disk of this machine",
+        )
     enclosure = replace(enclosure, scratch=str(path), writes_to_memory=in_memory)
     prepared = replace(prepared, program=replace(prepared.program, enclosure=enclosure))
     if in_memory:

@@ -109,6 +109,7 @@ def prepare_in_root(
         network=root_spec.network,
         read_only=root_spec.read_only,
         userxattr=root.userxattr or ids is not None,
+        writes_to=root_spec.writes_to,
         shm_bytes=_shm_bytes(spec, root_spec),
         workdir=_absolute(spec.workdir or root.workdir, "working directory"),
         # With a first process all others end; so one of ours has to wait for them.
@@ -144,6 +145,8 @@ def _completed(spec: RunSpec, root: Root) -> RunSpec:
 
 
 def _find_root(spec: RunSpec, root_spec: RootSpec) -> Root:
+    if root_spec.layers:
+        return Root(layers=root_spec.layers, command=spec.command, userxattr=root_spec.userxattr)
     path = Path(root_spec.rootfs or "").absolute()
     if not path.is_dir():
         raise HostError(

@@ -66,6 +66,7 @@ def mount_root(enclosure: Enclosure, say: Say) -> int:
     """
     scratch = os.fsencode(enclosure.scratch)
     root = scratch + b"/" + ROOT
+    writable = scratch if enclosure.writes_to is None else os.fsencode(enclosure.writes_to)
     if enclosure.writes_to_memory:
         say(b"memory to write to")
         memory = scratch + b"/" + MEMORY
@@ -76,9 +77,9 @@ def mount_root(enclosure: Enclosure, say: Say) -> int:
             os.mkdir(name, 0o755, dir_fd=place)
         _take_after(place, enclosure.layers[-1])
         os.close(place)
-        scratch = memory
+        writable = memory
     say(b"overlay of " + os.fsencode(enclosure.layers[-1]))
-    _mount_overlay(enclosure, scratch, root)
+    _mount_overlay(enclosure, writable, root)
     return os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
@@ -96,6 +97,9 @@ def _mount_overlay(enclosure: Enclosure, writable: bytes, root: bytes) -> None:
     layers = [os.fsencode(layer) for layer in reversed(enclosure.layers)]
     upper, work = writable + b"/" + UPPER, writable + b"/" + WORK
     marks: list[tuple[bytes, bytes | None]] = [(b"userxattr", None)] if enclosure.userxattr else []
+    if enclosure.writes_to is not None:
+        # What is kept has to mean the same without the layers below it.
+        marks += [(b"redirect_dir", b"off"), (b"metacopy", b"off")]
     target = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         options: list[tuple[bytes, bytes | None]] = [(b"lowerdir+", layer) for layer in layers]
@@ -121,7 +125,8 @@ def _mount_overlay_by_text(
     try:
         names = [b"/proc/self/fd/%d" % fd for fd in fds]
         words = [b"lowerdir=" + b":".join(names[2:])]
-        words += [b"upperdir=" + names[0], b"workdir=" + names[1], *(name for name, _ in marks)]
+        words += [b"upperdir=" + names[0], b"workdir=" + names[1]]
+        words += [name if value is None else name + b"=" + value for name, value in marks]
         calls.mount_by_text(b"overlay", root, b",".join(words))
     finally:
         for fd in fds:

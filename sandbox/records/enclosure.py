@@ -91,6 +91,8 @@ class Enclosure:
     """Directories to stack, bottom first; never written to."""
     scratch: str = ""
     """A directory of the run's own for what is written; known once the run directory is."""
+    writes_to: str | None = None
+    """A directory with `upper` and `work` that outlives the run; None: what is written goes."""
     files: tuple[tuple[str, str], ...] = ()
     """Places of the root file system and the file names in `scratch` that are put there."""
     mounts: tuple[Mount, ...] = ()
@@ -124,7 +126,14 @@ class RootSpec:
     rootfs: str | None = None
     """A directory that holds one; nothing is written to it."""
     image: str | None = None
-    """The name or id of an image of this machine; one of the two is given."""
+    """The name or id of an image of this machine."""
+    layers: tuple[str, ...] = ()
+    """Directories in overlay form, bottom first; one of the three is given."""
+    userxattr: bool = False
+    """Whether opaque directories of `layers` are marked in `user.` attributes."""
+    writes_to: str | None = None
+    """An empty directory, on a disk that an overlay can write to: its `upper` holds what the run
+    has changed, in overlay form. It stays, and is its maker's to remove."""
     platform: str | None = None
     """`os/architecture`, as the image must be."""
     mounts: tuple[Mount, ...] = ()
