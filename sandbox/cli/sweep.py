@@ -173,13 +173,16 @@ def _plan(
     runs: int,
     timeout: str | None,
 ) -> SweepPlan:
+    from pathlib import Path
+
+    from sandbox.profiler.models import read_model_file
     from sandbox.records.sweep import SweepPlan
     from sandbox.store.directory import new_run_id
     from sandbox.units import parse_cpus, parse_duration, parse_size
 
     if models is not None and model_file is not None:
         raise SpecError("models are given twice: by --models and --model-file")
-    names = _split(models) if model_file is None else _read_models(model_file)
+    names = _split(models) if model_file is None else read_model_file(Path(model_file))
     return SweepPlan(
         sweep_id=new_run_id(),
         started_utc_ns=time.time_ns(),
@@ -200,21 +203,6 @@ def _split(text: str | None) -> tuple[str, ...]:
     if not all(values):
         raise SpecError(f"`{text}` has an empty value", hint="separate values by single commas")
     return values
-
-
-def _read_models(name: str) -> tuple[str, ...]:
-    from pathlib import Path
-
-    try:
-        text = Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
-        raise SpecError(f"the models in {name} cannot be read: {why}") from None
-    lines = (line.strip() for line in text.splitlines())
-    found = tuple(line for line in lines if line and not line.startswith("#"))
-    if not found:
-        raise SpecError(f"there is no model in {name}", hint="write one a line")
-    return found
 
 
 def _progress(number: int, total: int, cell: Cell) -> None:

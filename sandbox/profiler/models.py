@@ -31,6 +31,27 @@ def parse_model_file(text: str) -> tuple[str, ...]:
     return tuple(model for model in models if model)
 
 
+def read_model_file(path: Path) -> tuple[str, ...]:
+    """Return the models that a file names.
+
+    Raises:
+        SpecError: it cannot be read, is no text, or names no model.
+    """
+    try:
+        models = parse_model_file(path.read_text("utf-8"))
+    except UnicodeDecodeError:
+        raise SpecError(
+            f"{path} is no list of models: it is not text", hint="write their names, one a line"
+        ) from None
+    except OSError as exc:
+        raise SpecError(
+            f"cannot read the models in {path}: {exc.strerror}", hint="name a file of models"
+        ) from None
+    if not models:
+        raise SpecError(f"{path} names no model", hint="write one a line, or leave the flag out")
+    return models
+
+
 def read_models(model_list: str | None, model_file: Path | None) -> tuple[Model, ...]:
     """Return the models that the flags name; none if there are no flags.
 
@@ -42,17 +63,11 @@ def read_models(model_list: str | None, model_file: Path | None) -> tuple[Model,
     if model_list is not None and model_file is not None:
         raise SpecError("-m and -f are both given", hint="name the models by one of them")
     if model_file is not None:
-        try:
-            models = parse_model_file(model_file.read_text("utf-8"))
-        except UnicodeDecodeError:
-            raise SpecError(f"{model_file} is no list of models: it is not text") from None
-        except OSError as exc:
-            raise SpecError(f"cannot read the models in {model_file}: {exc.strerror}") from None
-        where = str(model_file)
+        models = read_model_file(model_file)
     else:
-        models, where = parse_model_list(model_list or ""), "-m"
-    if not models:
-        raise SpecError(f"{where} names no model", hint="write one a line, or leave the flag out")
+        models = parse_model_list(model_list or "")
+        if not models:
+            raise SpecError("-m names no model", hint="write `-m a,b`, or leave the flag out")
     return tuple(
         Model(argument, name) for argument, name in zip(models, names_of(models), strict=True)
     )

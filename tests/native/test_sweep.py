@@ -46,3 +46,21 @@ def test_what_varies_not_is_an_error(cli: Callable[..., Any]) -> None:
     assert done.status == 1
     assert "nothing varies in this sweep" in done.stderr
     assert "hint: give models" in done.stderr
+
+
+def test_a_file_of_models_is_read_as_profile_reads_it(
+    cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "models").write_text("# two\n\nexit 0 # well\n  true\n")
+    (tmp_path / "none").write_text("# nothing\n")
+
+    done = cli("sweep", "--json", "-r", "1", "-f", tmp_path / "models", "--", "sh", "-c")
+    empty = cli("sweep", "-f", tmp_path / "none", "--", "true")
+    absent = cli("sweep", "-f", tmp_path / "absent", "--", "true")
+
+    assert done.status == 0, done.stderr
+    assert json.loads(done.stdout)["plan"]["models"] == ["exit 0", "true"]
+    for failed, said in ((empty, "none names no model"), (absent, "No such file")):
+        assert failed.status != 0
+        assert said in failed.stderr
+        assert "hint: " in failed.stderr

@@ -55,6 +55,9 @@ def test_one_of_the_flags_names_the_models(tmp_path: Path) -> None:
         read_models(" , ", None)
     with pytest.raises(SpecError, match="No such file"):
         read_models(None, tmp_path / "none")
+    file.write_text("# nothing\n")
+    with pytest.raises(SpecError, match="names no model"):
+        read_models(None, file)
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="not text"):
         read_models(None, file)
