@@ -318,6 +318,9 @@ def test_what_is_no_profile_is_one_error(text: str, said: str) -> None:
         parse_profile(text, around())
 
 
+KEYS = ("names", "action", "args", "index", "value", "op", "includes", "caps")
+
+
 def text_of(rules: list[object]) -> str:
     return json.dumps(profile(*rules))
 
@@ -327,7 +330,7 @@ PLAIN = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
-            st.sampled_from("names action args index value op includes caps".split()),
+            st.sampled_from(KEYS),
             inner,
             max_size=4,
         ),
