@@ -191,6 +191,27 @@ class Ingest:
                 remove_tree(work)
         return meta
 
+    def adopt_layer(self, tree: Path, meta: LayerMeta) -> LayerMeta:
+        """Move a tree in overlay form to where the layer belongs that its blob, which is here, is.
+
+        Raises:
+            OSError: it is on another file system.
+        """
+        with self.store.locked(f"layer-{meta.diff_id.partition(':')[2]}"):
+            known = self.find_layer(meta.diff_id)
+            if known is not None:
+                return known
+            work = self.new_path("layer")
+            work.mkdir(mode=0o700)
+            try:
+                tree.rename(work / TREE)
+                write_whole(work / LAYER_META, _encode(meta))
+                self._publish(work, self.store.layer_path(meta.diff_id))
+            finally:
+                if work.exists():
+                    remove_tree(work)
+        return meta
+
     def _publish(self, work: Path, target: Path) -> None:
         target.parent.mkdir(mode=0o700, exist_ok=True)
         if target.exists():  # not to be believed any more, or added by somebody meanwhile

@@ -6,6 +6,7 @@
     layers/<hex>/tree              a layer unpacked once, by its diff_id; shared by its images
     layers/<hex>/layer.json        written before the directory gets its name
     mends/<hex>/tree               what a stack of layers needs on top (see `mend`)
+    flats/<hex>/tree               all layers of a stack in one, where they cannot be stacked
     records/<hex>.json             one image, by its id: the digest of its configuration
     references.json                which name means which image
     work/                          what is under way; garbage once nobody holds `lock`
@@ -190,7 +191,7 @@ class ImageStore:
             id=image_id,
             references=tuple(name for name, entry in names if entry["id"] == image_id),
             config=config,
-            layers=_each_once(layers),
+            layers=each_once(layers),
             userxattr=document["userxattr"],
             manifest_digest=document["manifest"],
             size_bytes=document["size_bytes"],
@@ -279,7 +280,7 @@ class ImageStore:
         write_whole(self.root / "references.json", _encode({"references": references}))
 
 
-def _each_once(layers: Iterable[Path]) -> tuple[Path, ...]:
+def each_once(layers: Iterable[Path]) -> tuple[Path, ...]:
     """Drop all but the topmost of equal layers: overlayfs refuses to stack one on itself.
 
     The tree stays the same: whatever the lower one adds or hides, the upper one does once more.
