@@ -1,0 +1,1 @@
+"""Dockerfiles and build contexts: read, judged and expanded; nothing is run or written here."""
