@@ -67,6 +67,7 @@ class _Download:
         self._file: BinaryIO = os.fdopen(fd, "r+b", buffering=0)
         self._hash = hashlib.new(descriptor.digest.partition(":")[0])
         self._size = 0
+        self._entity_tag: str | None = None
 
     def close(self) -> None:
         self._file.close()
@@ -132,8 +133,9 @@ class _Download:
 
     def _fetch_some(self) -> str:
         """Read one answer as far as it goes, and return why it ended."""
-        answer = self._repository.open_blob(self._wanted.digest, self._size)
+        answer = self._repository.open_blob(self._wanted.digest, self._size, self._entity_tag)
         try:
+            self._entity_tag = _strong(answer.headers.get("ETag"))
             fits = answer.status == _PARTIAL_CONTENT and self._fits(answer)
             if not fits:
                 self._start_over()
@@ -161,3 +163,8 @@ class _Download:
                 )
             self._file.write(data)
             self._note(data)
+
+
+def _strong(entity_tag: str | None) -> str | None:
+    """Return the tag if it stands for the very same bytes (RFC 9110, 13.1.5)."""
+    return entity_tag if entity_tag and entity_tag.startswith('"') else None

@@ -57,13 +57,21 @@ class Repository:
         """
         return self._read(self._get(f"blobs/{digest}", {}), f"blob {digest}")
 
-    def open_blob(self, digest: str, offset: int) -> Any:
+    def open_blob(self, digest: str, offset: int, entity_tag: str | None = None) -> Any:
         """Return an answer with the blob from an offset on, or from its start if it is 200.
+
+        Args:
+            digest: Which.
+            offset: How many bytes are here already.
+            entity_tag: What the answer was tagged with that they came from, if it was the same
+                server: if it has something else by now, it sends that from its start.
 
         Raises:
             ImageError: there is none, or we are not let in.
         """
         headers = {"Range": f"bytes={offset}-"} if offset else {}
+        if offset and entity_tag is not None:
+            headers["If-Range"] = entity_tag
         return self._get(f"blobs/{digest}", headers)
 
     def _read(self, answer: Any, what: str) -> bytes:
