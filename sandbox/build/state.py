@@ -1,10 +1,11 @@
-"""What an image under construction says about itself, changed by one instruction after the other."""
+"""What an image under construction says about itself, changed by one instruction after another."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sandbox.image.ingest import LayerMeta
@@ -18,19 +19,27 @@ _VERSION = 1
 class ImageState:
     """One stage: the image's configuration so far, its layers, and the key of its next step."""
 
-    def __init__(self, document: Mapping[str, Any], layers: Sequence[LayerMeta], key: str) -> None:
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        layers: Sequence[LayerMeta],
+        trees: Sequence[Path],
+        key: str,
+    ) -> None:
         """Begin with a base.
 
         Args:
             document: The base's configuration as its blob has it; of nothing but a platform for
                 `scratch`.
             layers: Of the base, bottom first.
+            trees: What is stacked to see the base: its layers, and what they need on top.
             key: Names the base.
         """
         self.document: dict[str, Any] = json.loads(json.dumps(dict(document)))
         self.config: dict[str, Any] = dict(self.document.get("config") or {})
         self.history: list[dict[str, Any]] = list(self.document.get("history") or ())
         self.layers = list(layers)
+        self.trees = list(trees)
         self.key = key
         self.created: str | None = self.document.get("created")
         self.arguments: dict[str, str] = {}
@@ -42,7 +51,7 @@ class ImageState:
     def fork(self) -> ImageState:
         """Return a copy for a stage that begins with this one."""
         document = json.loads(self.write(self.created or ""))
-        return ImageState(document, self.layers, self.key)
+        return ImageState(document, self.layers, self.trees, self.key)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -104,35 +113,37 @@ class ImageState:
         """Return the key of a step: of all before it, and of what it is itself."""
         return key_of(self.key, *parts)
 
-    def advance(self, key: str, created: str, text: str, layer: LayerMeta | None) -> None:
-        """Note a step that is done."""
+    def advance(
+        self, key: str, created: str, text: str, layer: tuple[LayerMeta, Path] | None = None
+    ) -> None:
+        """Note a step that is done, with the layer and the tree that it has made."""
         self.key, self.created = key, created
         entry: dict[str, Any] = {"created": created, "created_by": text}
         if layer is None:
             entry["empty_layer"] = True
         else:
-            self.layers.append(layer)
+            self.layers.append(layer[0])
+            self.trees.append(layer[1])
         self.history.append(entry)
 
     # --- the end ----------------------------------------------------------------------------------
 
     def write(self, created: str) -> bytes:
         """Return the image's configuration as its blob has it."""
-        kept = {
+        kept: dict[str, Any] = {
             name: self.document[name]
             for name in ("architecture", "variant", "os", "os.version", "os.features")
             if name in self.document
         }
-        author = {"author": self.document["author"]} if self.document.get("author") else {}
-        document = {
-            **({"created": created} if created else {}),
-            **author,
-            **kept,
-            "config": {name: value for name, value in self.config.items() if value is not None},
-            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in self.layers]},
-            "history": self.history,
-        }
-        return json.dumps(document).encode()
+        if self.document.get("author"):
+            kept["author"] = self.document["author"]
+        if created:
+            kept["created"] = created
+        diff_ids = [layer.diff_id for layer in self.layers]
+        kept["config"] = {name: value for name, value in self.config.items() if value is not None}
+        kept["rootfs"] = {"type": "layers", "diff_ids": diff_ids}
+        kept["history"] = self.history
+        return json.dumps(kept).encode()
 
 
 def key_of(*parts: object) -> str:
