@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 from sandbox.errors import SpecError
 from sandbox.image.dockerfile.arguments import Flags, Statement, parse_list, split_blanks, strip
@@ -15,6 +16,7 @@ _GIT = re.compile(
     r"(?i)(?:git://|ssh://|git@|git\+|github\.com/)|https?://[^?#]*\.git(?:[?#].*)?\Z"
 )
 _ADDRESS = re.compile(r"(?i)https?://")
+_CLONE = "clone it before the build and COPY it, or `RUN git clone …`"
 _CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -49,11 +51,7 @@ def parse_copy(statement: Statement) -> Copy:
     flags.finish()
     _check_from(statement, from_stage)
     files = _files(statement)
-    for source in files.sources:
-        if is_address(source) or is_git(source):
-            raise statement.refusal(
-                f"COPY does not fetch `{source}`", "ADD fetches http:// and https://"
-            )
+    _check(statement, lambda: check_sources("COPY", files.sources))
     return Copy(
         line=statement.line,
         source=strip(statement.text),
@@ -81,15 +79,14 @@ def parse_add(statement: Statement) -> Add:
     link, unpack = flags.is_on("link"), flags.is_on("unpack")
     checksum = flags.text("checksum")
     if flags.is_on("keep-git-dir") is not None:
-        raise _git_refusal(statement, "--keep-git-dir")
+        raise statement.refusal("ADD does not clone git repositories: `--keep-git-dir`", _CLONE)
     flags.finish()
     files = _files(statement)
-    for source in files.sources:
-        check_add(statement, source)
-    if checksum and "$" not in checksum:
-        _check_checksum(statement, checksum)
-    if checksum and (len(files.sources) != 1 or files.heredocs):
+    _check(statement, lambda: check_sources("ADD", files.sources))
+    if files.heredocs and checksum:
         raise statement.refusal("`--checksum` is for one address", "write an ADD for each of them")
+    if checksum and not any("$" in text for text in (checksum, *files.sources)):
+        _check(statement, lambda: check_checksum(checksum, files.sources))
     return Add(
         line=statement.line,
         source=strip(statement.text),
@@ -105,28 +102,42 @@ def parse_add(statement: Statement) -> Add:
     )
 
 
-def check_add(statement: Statement, source: str) -> None:
-    """Refuse a git repository as a source of ADD.
+def check_sources(keyword: str, sources: Sequence[str]) -> None:
+    """Refuse sources that an instruction cannot fetch, before or after they are expanded.
 
     Raises:
-        SpecError: it is one.
+        SpecError: one of them is a git repository, or COPY is to fetch it.
     """
-    if is_git(source):
-        raise _git_refusal(statement, source)
+    for source in sources:
+        if keyword == "COPY" and (is_address(source) or is_git(source)):
+            raise SpecError(
+                f"COPY does not fetch `{source}`", hint="ADD fetches http:// and https://"
+            )
+        if is_git(source):
+            raise SpecError(f"ADD does not clone git repositories: `{source}`", hint=_CLONE)
 
 
-def _git_refusal(statement: Statement, what: str) -> SpecError:
-    return statement.refusal(
-        f"ADD does not clone git repositories: `{what}`",
-        "clone it before the build and COPY it, or `RUN git clone …`",
-    )
+def check_checksum(checksum: str, sources: Sequence[str]) -> None:
+    """Refuse what cannot be the digest of what ADD fetches.
 
-
-def _check_checksum(statement: Statement, checksum: str) -> None:
+    Raises:
+        SpecError: it is no digest, or the source is not fetched.
+    """
     if not _CHECKSUM.fullmatch(checksum):
-        raise statement.refusal(
-            f"`--checksum={checksum}` is no digest", "it is `sha256:` and 64 digits"
+        raise SpecError(
+            f"`--checksum={checksum}` is no digest", hint="it is `sha256:` and 64 digits"
         )
+    if len(sources) != 1 or not is_address(sources[0]):
+        raise SpecError(
+            "`--checksum` is for one address", hint="write an ADD with http:// or https:// for it"
+        )
+
+
+def _check(statement: Statement, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except SpecError as exc:
+        raise statement.refusal(str(exc), exc.hint) from exc
 
 
 def _check_from(statement: Statement, from_stage: str | None) -> None:
