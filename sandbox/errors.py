@@ -4,6 +4,7 @@ SandboxError            125  what went wrong and, if known, what to do next
 ├── SpecError           125  a value that was asked for cannot be meant
 ├── HostError           125  this host cannot give what was asked for
 ├── KernelError         125  the kernel refused one read or write
+│   └── OverlayError    125  the layers of a root file system cannot be stacked
 ├── StoreError          125  a run directory cannot be made, read or removed
 ├── ImageError          125  an image cannot be fetched, trusted, unpacked or found
 └── LaunchError     126/127  the program cannot be executed, or was not found
@@ -76,6 +77,15 @@ class KernelError(SandboxError):
         return cls(
             f"cannot {doing} {path}: {code}", hint=_HINTS.get(exc.errno or 0), errno=exc.errno
         )
+
+
+class OverlayError(KernelError):
+    """The layers of a root file system cannot be stacked; `why` is the kernel's word for it."""
+
+    @property
+    def why(self) -> str:
+        """Return the name of the errno."""
+        return errno.errorcode.get(self.errno or 0, "EUNKNOWN")
 
 
 class LaunchError(SandboxError):

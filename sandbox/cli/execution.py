@@ -57,9 +57,15 @@ def execute(
 
         say(run_in_background(spec, _exporter(output, force=force)), sys.stdout)
         return 0
+    from sandbox.engine.order import Surroundings
     from sandbox.engine.order import run as run_now
 
-    result = run_now(spec)
+    on_copy = None
+    if spec.root is not None and not quiet and sys.stderr.isatty():
+        from sandbox.cli.progress import CopyLine
+
+        on_copy = CopyLine()
+    result = run_now(spec, Surroundings(on_copy=on_copy))
     if shown:
         from sandbox.report.table import render_result
 

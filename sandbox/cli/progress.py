@@ -1,4 +1,4 @@
-"""One line on a terminal that says how far a download is; nothing where there is no terminal."""
+"""One line on a terminal that says how far something is; nothing where there is no terminal."""
 
 from __future__ import annotations
 
@@ -65,4 +65,27 @@ class ProgressBar:
         """Leave the line as it was."""
         if self._drawn:
             sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+
+class CopyLine:
+    """Says how far the copy of a root file system is; vanishes when it is done."""
+
+    def __init__(self) -> None:
+        """Draw nothing before there is something to say."""
+        self._is_drawn = False
+        self._next = time.monotonic() + _INTERVAL_SEC
+
+    def __call__(self, entries: int | None, size_bytes: int) -> None:
+        """So much was copied; None: it is done."""
+        now = time.monotonic()
+        if entries is None:
+            if self._is_drawn:
+                sys.stderr.write("\r\033[K")
+                sys.stderr.flush()
+        elif now >= self._next:
+            self._next = now + _INTERVAL_SEC
+            self._is_drawn = True
+            line = f"copying the root file system: {format_size(size_bytes)} in {entries} entries"
+            sys.stderr.write(f"\r\033[K{line}")
             sys.stderr.flush()

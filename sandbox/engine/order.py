@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from sandbox.engine.capture import Stdio, open_capture
 from sandbox.engine.limits import mark_defaults, refuse_unenforced, supervised_limits
 from sandbox.engine.mailbox import Mailbox
-from sandbox.engine.watch import ENDING_SIGNALS, Watch, watched_signals
+from sandbox.engine.starting import refuse_if_stopped, start_child
+from sandbox.engine.watch import Watch, watched_signals
 from sandbox.environment.host import prepare
 from sandbox.errors import LaunchError, SandboxError
 from sandbox.kernel.backend import Backend, open_backend
@@ -60,6 +60,8 @@ class Surroundings:
     """The program's, which stay the caller's; None: what `spec.capture` says."""
     keep_descriptors: bool = True
     """Whether the program inherits what we were started with, such as a shell's `<(…)`."""
+    on_copy: Callable[[int | None, int], None] | None = None
+    """Told how many entries and bytes of a root were copied; None: it is done."""
     on_started: Callable[[RunResult], None] | None = None
     """Called once the program runs."""
     conclude: Callable[[RunResult], None] | None = None
@@ -183,8 +185,8 @@ class _Run:
         """Put a paused child into the group and take the baseline."""
         self.killing = self.undo.enter_context(ExitStack())
         self.killing.callback(self.group.kill)
-        program = self.capturing.adapt(self.prepared.program)
-        child = self.backend.launcher.start(program, self.group)
+        adapt = self.capturing.adapt
+        child, self.prepared = start_child(self.backend, self.prepared, adapt, self.around)
         self.undo.callback(child.abandon)
         self.capturing.start()
         self.group.start()
@@ -202,9 +204,7 @@ class _Run:
         self.result = self._first_result()
         self.directory.write_run(fields_of(self.result))
         self.load_before = read_load(self.around.roots)
-        if pending := signal.sigpending() & ENDING_SIGNALS:
-            name = signal.Signals(min(pending)).name
-            raise SandboxError(f"stopped by {name} before the program was started")
+        refuse_if_stopped()
         self._listen()
         self._start_energy()
         self.sampler.first()
@@ -356,6 +356,7 @@ class _Run:
             started_utc_ns=utc_ns(),
             started_ns=monotonic(),
             unavailable={**self.host.unavailable, **self.group.unavailable},
+            root=self.prepared.root_made,
             thread_hints=self.prepared.thread_hints,
             groups=tuple(map(str, self.group.directories)),
             directory=None if self.directory.path is None else str(self.directory.path),

@@ -46,21 +46,7 @@ def make_scratch(
         path = directory / NAME
     ids = enclosure.ids
     undo.callback(remove_scratch, path, ids)
-    try:
-        path.mkdir(mode=0o700, exist_ok=True)
-        for name in _DIRECTORIES:
-            (path / name).mkdir(mode=0o755)
-        writable = path if enclosure.writes_to is None else Path(enclosure.writes_to)
-        for name in _WRITABLE:
-            (writable / name).mkdir(mode=0o755)
-        _take_after(writable / "upper", Path(enclosure.layers[-1]))
-        for name, text in prepared.root_files.items():
-            _write(path / name, text)
-    except OSError as exc:
-        raise StoreError(
-            f"cannot make the run's own directory {path}: {exc.strerror}",
-            hint="free some room there, or set SANDBOX_HOME to another disk",
-        ) from exc
+    writable = fill_scratch(prepared, path)
     kind = find_file_system(writable)
     in_memory = kind.partition(".")[0] in _CANNOT_HOLD
     if in_memory and enclosure.writes_to is not None:
@@ -78,6 +64,33 @@ def make_scratch(
         )
         prepared = replace(prepared, warnings=(*prepared.warnings, warning))
     return prepared, path
+
+
+def fill_scratch(prepared: Prepared, path: Path) -> Path:
+    """Make the directory with all that a run needs in it; return where what it writes goes.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    enclosure = prepared.program.enclosure
+    if enclosure is None:
+        raise StoreError("a program without a root of its own needs no directory")
+    writable = path if enclosure.writes_to is None else Path(enclosure.writes_to)
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        for name in _DIRECTORIES:
+            (path / name).mkdir(mode=0o755)
+        for name in _WRITABLE:
+            (writable / name).mkdir(mode=0o755)
+        _take_after(writable / "upper", Path(enclosure.layers[-1]))
+        for name, text in prepared.root_files.items():
+            _write(path / name, text)
+    except OSError as exc:
+        raise StoreError(
+            f"cannot make the run's own directory {path}: {exc.strerror}",
+            hint="free some room there, or set SANDBOX_HOME to another disk",
+        ) from exc
+    return writable
 
 
 def _take_after(upper: Path, model: Path) -> None:

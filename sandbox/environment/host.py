@@ -17,7 +17,7 @@ from sandbox.records.host import Host
 from sandbox.records.light import dataclass, field
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.program import MARKS_VARIABLE, Program, mark_name
-from sandbox.records.result import RunWarning
+from sandbox.records.result import RootMade, RunWarning
 from sandbox.spec import RunSpec, Ulimit
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ class Prepared:
     """What was asked for, completed by what the image says; None where there is none."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """Metrics that cannot be measured in what was prepared, and why."""
+    images: Path | None = None
+    """The store that the layers of an image are in."""
+    copies: str | None = None
+    """Why the layers are not even tried to be stacked."""
+    root_made: RootMade | None = None
+    """How the root was made; known once the child is there."""
     held: tuple[int, ...] = ()
     """Descriptors to keep open as long as the run lasts."""
 

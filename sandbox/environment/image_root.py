@@ -40,6 +40,7 @@ def find_image_root(spec: RunSpec, root_spec: RootSpec, images: Path) -> Root:
         volumes=tuple(at for at in map(_place, config.volumes) if at is not None),
         stop_signal=signal_number,
         held_fd=store.hold(image),
+        images=images,
     )
 
 

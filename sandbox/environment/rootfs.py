@@ -71,6 +71,8 @@ class Root:
 
 def prepare_in_root(
     spec: RunSpec, root_spec: RootSpec, host: Host, run_id: str, home: Path
+    images: Path | None = None
+    """The store that the layers are in."""
 ) -> Prepared:
     """Resolve all names and return what can be executed once the root is made.
 
@@ -132,9 +134,8 @@ def prepare_in_root(
         warnings=tuple(_warnings(ids)),
         root_files=_files(hostname, root_spec),
         spec=_completed(spec, root),
-        unavailable={"network": "the run has no network"}
-        if root_spec.network is Network.NONE
-        else {},
+        images=root.images,
+        copies=_why_copied(root_spec),
         held=() if root.held_fd is None else (root.held_fd,),
     )
 
@@ -150,6 +151,22 @@ def _find_root(spec: RunSpec, root_spec: RootSpec) -> Root:
     path = Path(root_spec.rootfs or "").absolute()
     if not path.is_dir():
         raise HostError(
+def _why_copied(root_spec: RootSpec) -> str | None:
+    """Return why nothing is stacked, if that was asked for.
+
+    Raises:
+        SpecError: the setting is none of its values, or what is written is wanted for itself.
+    """
+    wanted = os.environ.get("SANDBOX_OVERLAY") or "auto"
+    if wanted not in {"auto", "off"}:
+        raise SpecError(f"SANDBOX_OVERLAY is `{wanted}`", hint="it is `auto` or `off`")
+    if wanted == "auto":
+        return None
+    if root_spec.writes_to is not None:
+        raise SpecError("SANDBOX_OVERLAY=off: what a build changes can be told by an overlay only")
+    return "SANDBOX_OVERLAY=off"
+
+
             f"there is no root file system at {path}: {'not a' if path.exists() else 'no such'} "
             "directory",
             hint="--rootfs takes a directory that has `bin`, `lib`, `usr` and so on",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sandbox.errors import ImageError, SpecError
+from sandbox.image.flat import flat_path
 from sandbox.image.ingest import COLLECT, PARTIAL
 from sandbox.image.places import remove_tree
 from sandbox.image.reference import parse_reference
@@ -143,11 +144,12 @@ def _needed(store: ImageStore) -> set[Path]:
             needed |= {store.blob_path(layer["digest"]), store.layer_path(layer["diff_id"])}
         if record["mend"]:
             needed.add(store.root / "mends" / record["mend"])
+    needed |= {flat_path(store, image.layers) for image in store.list_images()}
     return needed
 
 
 def _garbage(store: ImageStore, needed: set[Path]) -> list[Path]:
-    places = ("blobs/sha256", "blobs/sha512", "layers", "mends", "work")
+    places = ("blobs/sha256", "blobs/sha512", "layers", "mends", "flats", "work")
     present = [path for place in places for path in _children(store.root / place)]
     return [path for path in present if path not in needed]
 

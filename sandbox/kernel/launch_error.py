@@ -16,12 +16,17 @@ from sandbox.errors import (
     HostError,
     KernelError,
     LaunchError,
+    OverlayError,
     SandboxError,
 )
 from sandbox.kernel.birth import Failure, Step
 from sandbox.records.enclosure import Enclosure
 from sandbox.records.program import Program
 
+_NO_OVERLAY = frozenset(
+    {errno.ENODEV, errno.EINVAL, errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP}
+)
+"""What a kernel says that has no overlayfs, or none for these directories or for us."""
 _SHEBANG_BYTES = 256  # as much as the kernel reads
 _RLIMIT_NAMES = {
     getattr(resource, name): name.removeprefix("RLIMIT_").lower()
@@ -52,6 +57,11 @@ def _our_error(failure: Failure, code: str, program: Program) -> SandboxError:
     match failure.step:
         case Step.ROOT:
             return _root_error(failure, program.enclosure)
+        case Step.NETWORK:
+            return KernelError(
+                f"cannot set up the loopback of the run's own network: {code}",
+                hint="it takes CAP_NET_ADMIN, which root in a container lacks",
+            )
         case Step.JOIN:
             return KernelError.from_os(
                 OSError(failure.errno, ""), doing="join the group by", path=failure.object
@@ -94,7 +104,11 @@ def _root_error(failure: Failure, enclosure: Enclosure | None) -> KernelError:
     else:
         hints[errno.EPERM] = "it takes CAP_SYS_ADMIN, which root in a container lacks"
         hints[errno.EINVAL] = "set SANDBOX_HOME to another disk: this one may not hold an overlay"
-    return KernelError(
+    from sandbox.kernel.mounts import STACKING
+
+    refused = failure.object.startswith(STACKING) and failure.errno in _NO_OVERLAY
+    kind = OverlayError if refused else KernelError
+    return kind(
         f"cannot make the root file system of the run ({failure.object}): {code}",
         hint=hints.get(failure.errno),
         errno=failure.errno,

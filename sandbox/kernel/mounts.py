@@ -26,34 +26,8 @@ WORK = b"work"
 MEMORY = b"memory"
 """Names in the scratch directory."""
 
-_DEVICES = {b"null": 3, b"zero": 5, b"full": 7, b"random": 8, b"urandom": 9, b"tty": 0}
-"""The minor numbers; all but tty have the major number 1."""
-
-_LINKS = {
-    b"fd": b"/proc/self/fd",
-    b"stdin": b"/proc/self/fd/0",
-    b"stdout": b"/proc/self/fd/1",
-    b"stderr": b"/proc/self/fd/2",
-    b"ptmx": b"pts/ptmx",
-    b"core": b"/proc/kcore",
-}
-_DEV_BYTES = b"1m"
-
-_MASKED = (
-    b"/proc/acpi",
-    b"/proc/asound",
-    b"/proc/interrupts",
-    b"/proc/kcore",
-    b"/proc/keys",
-    b"/proc/latency_stats",
-    b"/proc/sched_debug",
-    b"/proc/scsi",
-    b"/proc/timer_list",
-    b"/proc/timer_stats",
-    b"/sys/devices/virtual/powercap",
-    b"/sys/firmware",
-)
-_READ_ONLY = (b"/proc/bus", b"/proc/fs", b"/proc/irq", b"/proc/sys", b"/proc/sysrq-trigger")
+STACKING = "overlay of "
+"""How the step begins in which the layers are stacked."""
 
 _PLAIN = NOSUID | NODEV | NOEXEC
 
@@ -63,6 +37,10 @@ def mount_root(enclosure: Enclosure, say: Say) -> int:
 
     Raises:
         OSError: the kernel refuses.
+    if enclosure.copy is not None:
+        say(b"copy of the layers")
+        _bind_copy(enclosure, os.fsencode(enclosure.copy), root)
+        return os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     """
     scratch = os.fsencode(enclosure.scratch)
     root = scratch + b"/" + ROOT
@@ -78,8 +56,19 @@ def mount_root(enclosure: Enclosure, say: Say) -> int:
         _take_after(place, enclosure.layers[-1])
         os.close(place)
         writable = memory
-    say(b"overlay of " + os.fsencode(enclosure.layers[-1]))
+    say(STACKING.encode() + os.fsencode(enclosure.layers[-1]))
     _mount_overlay(enclosure, writable, root)
+def _bind_copy(enclosure: Enclosure, source: bytes, root: bytes) -> None:
+    fd = os.open(source, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        copy = calls.copy_mount(fd, recursive=False)
+    finally:
+        os.close(fd)
+    read_only = RDONLY if enclosure.copy_is_shared else 0
+    calls.restrict_mount(copy, _attributes_of(enclosure) | read_only)
+    calls.put_mount(copy, os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
     return os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 

@@ -7,11 +7,9 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from sandbox.kernel import libc, lifeline
 from sandbox.records.enclosure import IdMap
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW_USER = 0x1000_0000
 _DEPTH = 100  # each level holds a descriptor, and a frame of Python
 
 
@@ -24,7 +22,11 @@ def remove_scratch(path: Path, ids: IdMap | None) -> bool:
     """
     _remove(path)
     if path.exists() and ids is not None and not ids.is_single:
-        _remove_as_lent(path, ids)
+        from sandbox.errors import SandboxError
+        from sandbox.kernel.lent import as_lent
+
+        with suppress(OSError, SandboxError):
+            as_lent(ids, lambda _tell: _remove(path))
     return not path.exists()
 
 
@@ -97,40 +99,3 @@ class _Emptying:
         finally:
             os.close(fd)
         os.rmdir(name, dir_fd=parent_fd)
-
-
-def _remove_as_lent(path: Path, ids: IdMap) -> None:
-    """Remove as root of a user namespace with the same ids."""
-    from sandbox.errors import SandboxError
-    from sandbox.kernel.namespaces import write_maps
-
-    go_read, go_write = lifeline.open_pipe()
-    try:
-        with suppress(OSError, SandboxError):
-            pid, pidfd = libc.clone_into(None, _NEW_USER)
-            if pid == 0:
-                _be_remover(go_read, go_write, path)
-            try:
-                write_maps(pid, ids)
-                os.write(go_write, b"g")
-            finally:
-                os.close(go_write)
-                go_write = -1
-                os.close(pidfd)
-                os.waitpid(pid, 0)
-    finally:
-        os.close(go_read)
-        if go_write >= 0:
-            os.close(go_write)
-
-
-def _be_remover(go_fd: int, other_end: int, path: Path) -> None:
-    try:
-        lifeline.drop_all()
-        os.close(other_end)  # else its end would never be seen
-        if os.read(go_fd, 1) == b"g":
-            os.setresgid(0, 0, 0)
-            os.setresuid(0, 0, 0)
-            _remove(path)
-    finally:
-        os._exit(0)

@@ -131,6 +131,10 @@ class RootSpec:
     """Directories in overlay form, bottom first; one of the three is given."""
     userxattr: bool = False
     """Whether opaque directories of `layers` are marked in `user.` attributes."""
+    copy: str | None = None
+    """A directory that holds what the layers show; None stacks them."""
+    copy_is_shared: bool = False
+    """Whether other runs use that directory too, so that nothing may be written to it."""
     writes_to: str | None = None
     """An empty directory, on a disk that an overlay can write to: its `upper` holds what the run
     has changed, in overlay form. It stays, and is its maker's to remove."""

@@ -43,6 +43,25 @@ class DeviceIo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkIo:
+    """What passed one network interface of a run.
+
+    In a result from the start of the program, in a live reading since the interface was made. The
+    interface `host` stands for all of the host's that a run on its network has used.
+    """
+
+    name: str
+    rx_bytes: int
+    tx_bytes: int
+    rx_packets: int | None = None
+    tx_packets: int | None = None
+    rx_errors: int | None = None
+    tx_errors: int | None = None
+    rx_dropped: int | None = None
+    tx_dropped: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pressure:
     """PSI of one resource over the whole run, in microseconds of stall."""
 
@@ -87,6 +106,8 @@ class Totals:
     pids_refused: int | None = None
     """Forks and clones that the process limit refused."""
     io: tuple[DeviceIo, ...] | None = None
+    network: tuple[NetworkIo, ...] | None = None
+    """By interface, without `lo`; empty for a run without any."""
     cpu_pressure: Pressure | None = None
     memory_pressure: Pressure | None = None
     io_pressure: Pressure | None = None
@@ -139,6 +160,22 @@ class Overhead:
     missed_ticks: int
     max_late_ns: int
     """The largest distance of a tick from its place on the grid."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootMade:
+    """How the root file system of a run was made."""
+
+    how: str
+    """`overlay`: its layers were stacked; `copy`; `bind`: it is only read, and was there."""
+    reason: str = ""
+    """Why the layers were not stacked."""
+    entries: int = 0
+    """Files, directories, links … that were copied for it."""
+    size_bytes: int = 0
+    """Of the files that were copied."""
+    wall_ns: int = 0
+    """What that took, before the program was started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +276,8 @@ class RunResult:
     unavailable: dict[str, str] = field(default_factory=dict)
     warnings: tuple[RunWarning, ...] = ()
     overhead: Overhead | None = None
+    root: RootMade | None = None
+    """None where the program ran in the host's own root."""
     thread_hints: dict[str, str] = field(default_factory=dict)
     """Environment variables that were set to the CPU limit, such as OMP_NUM_THREADS."""
     groups: tuple[str, ...] = ()

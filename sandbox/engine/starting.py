@@ -1,0 +1,60 @@
+"""The start of a run's child; with a root made by copying where its layers cannot be stacked."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sandbox.engine.watch import ENDING_SIGNALS
+from sandbox.environment.host import Prepared
+from sandbox.errors import OverlayError, SandboxError
+from sandbox.kernel.backend import Backend
+from sandbox.records.light import replace
+from sandbox.records.program import Program
+from sandbox.records.result import RootMade
+
+if TYPE_CHECKING:
+    from sandbox.engine.order import Surroundings
+    from sandbox.kernel.launcher import Child
+
+
+def start_child(
+    backend: Backend,
+    prepared: Prepared,
+    adapt: Callable[[Program], Program],
+    around: Surroundings,
+) -> tuple[Child, Prepared]:
+    """Return a paused child, and the program as it is then.
+
+    Raises:
+        SandboxError: it cannot be started, and nothing of it is left.
+    """
+    enclosure = prepared.program.enclosure
+    why = prepared.copies
+    if why is None:
+        try:
+            child = backend.launcher.start(adapt(prepared.program), backend.group)
+        except OverlayError as error:
+            if enclosure is None or enclosure.writes_to is not None:
+                raise  # what the run writes is wanted for itself: a copy would not tell it apart
+            why = f"no overlay can be mounted here ({error.why})"
+        else:
+            if enclosure is not None:
+                prepared = replace(prepared, root_made=RootMade(how="overlay"))
+            return child, prepared
+    from sandbox.engine.root_copy import copy_root
+
+    prepared = copy_root(prepared, why, around)
+    return backend.launcher.start(adapt(prepared.program), backend.group), prepared
+
+
+def refuse_if_stopped() -> None:
+    """End a run that was not let go yet, if a signal waits that means so.
+
+    Raises:
+        SandboxError: one does.
+    """
+    if pending := signal.sigpending() & ENDING_SIGNALS:
+        name = signal.Signals(min(pending)).name
+        raise SandboxError(f"stopped by {name} before the program was started")
