@@ -65,14 +65,14 @@ class Root:
     volumes: tuple[str, ...] = ()
     """Places that can be written to even if the rest cannot."""
     stop_signal: int | None = None
+    images: Path | None = None
+    """The store that the layers are in."""
     held_fd: int | None = None
     """Keeps the layers on the disk as long as it is open."""
 
 
 def prepare_in_root(
     spec: RunSpec, root_spec: RootSpec, host: Host, run_id: str, home: Path
-    images: Path | None = None
-    """The store that the layers are in."""
 ) -> Prepared:
     """Resolve all names and return what can be executed once the root is made.
 
@@ -134,23 +134,15 @@ def prepare_in_root(
         warnings=tuple(_warnings(ids)),
         root_files=_files(hostname, root_spec),
         spec=_completed(spec, root),
+        unavailable={"network": "the run has no network"}
+        if root_spec.network is Network.NONE
+        else {},
         images=root.images,
         copies=_why_copied(root_spec),
         held=() if root.held_fd is None else (root.held_fd,),
     )
 
 
-def _completed(spec: RunSpec, root: Root) -> RunSpec:
-    stop_signal = root.stop_signal if spec.stop_signal == signal.SIGTERM else None
-    return replace(spec, command=root.command, stop_signal=stop_signal or spec.stop_signal)
-
-
-def _find_root(spec: RunSpec, root_spec: RootSpec) -> Root:
-    if root_spec.layers:
-        return Root(layers=root_spec.layers, command=spec.command, userxattr=root_spec.userxattr)
-    path = Path(root_spec.rootfs or "").absolute()
-    if not path.is_dir():
-        raise HostError(
 def _why_copied(root_spec: RootSpec) -> str | None:
     """Return why nothing is stacked, if that was asked for.
 
@@ -167,6 +159,17 @@ def _why_copied(root_spec: RootSpec) -> str | None:
     return "SANDBOX_OVERLAY=off"
 
 
+def _completed(spec: RunSpec, root: Root) -> RunSpec:
+    stop_signal = root.stop_signal if spec.stop_signal == signal.SIGTERM else None
+    return replace(spec, command=root.command, stop_signal=stop_signal or spec.stop_signal)
+
+
+def _find_root(spec: RunSpec, root_spec: RootSpec) -> Root:
+    if root_spec.layers:
+        return Root(layers=root_spec.layers, command=spec.command, userxattr=root_spec.userxattr)
+    path = Path(root_spec.rootfs or "").absolute()
+    if not path.is_dir():
+        raise HostError(
             f"there is no root file system at {path}: {'not a' if path.exists() else 'no such'} "
             "directory",
             hint="--rootfs takes a directory that has `bin`, `lib`, `usr` and so on",

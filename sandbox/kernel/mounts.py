@@ -29,6 +29,35 @@ MEMORY = b"memory"
 STACKING = "overlay of "
 """How the step begins in which the layers are stacked."""
 
+_DEVICES = {b"null": 3, b"zero": 5, b"full": 7, b"random": 8, b"urandom": 9, b"tty": 0}
+"""The minor numbers; all but tty have the major number 1."""
+
+_LINKS = {
+    b"fd": b"/proc/self/fd",
+    b"stdin": b"/proc/self/fd/0",
+    b"stdout": b"/proc/self/fd/1",
+    b"stderr": b"/proc/self/fd/2",
+    b"ptmx": b"pts/ptmx",
+    b"core": b"/proc/kcore",
+}
+_DEV_BYTES = b"1m"
+
+_MASKED = (
+    b"/proc/acpi",
+    b"/proc/asound",
+    b"/proc/interrupts",
+    b"/proc/kcore",
+    b"/proc/keys",
+    b"/proc/latency_stats",
+    b"/proc/sched_debug",
+    b"/proc/scsi",
+    b"/proc/timer_list",
+    b"/proc/timer_stats",
+    b"/sys/devices/virtual/powercap",
+    b"/sys/firmware",
+)
+_READ_ONLY = (b"/proc/bus", b"/proc/fs", b"/proc/irq", b"/proc/sys", b"/proc/sysrq-trigger")
+
 _PLAIN = NOSUID | NODEV | NOEXEC
 
 
@@ -37,13 +66,13 @@ def mount_root(enclosure: Enclosure, say: Say) -> int:
 
     Raises:
         OSError: the kernel refuses.
-    if enclosure.copy is not None:
-        say(b"copy of the layers")
-        _bind_copy(enclosure, os.fsencode(enclosure.copy), root)
-        return os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     """
     scratch = os.fsencode(enclosure.scratch)
     root = scratch + b"/" + ROOT
+    if enclosure.copy is not None:
+        say(b"copy of the layers")
+        _bind_copy(os.fsencode(enclosure.copy), root, is_shared=enclosure.copy_is_shared)
+        return os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     writable = scratch if enclosure.writes_to is None else os.fsencode(enclosure.writes_to)
     if enclosure.writes_to_memory:
         say(b"memory to write to")
@@ -58,18 +87,17 @@ def mount_root(enclosure: Enclosure, say: Say) -> int:
         writable = memory
     say(STACKING.encode() + os.fsencode(enclosure.layers[-1]))
     _mount_overlay(enclosure, writable, root)
-def _bind_copy(enclosure: Enclosure, source: bytes, root: bytes) -> None:
+    return os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _bind_copy(source: bytes, root: bytes, *, is_shared: bool) -> None:
     fd = os.open(source, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         copy = calls.copy_mount(fd, recursive=False)
     finally:
         os.close(fd)
-    read_only = RDONLY if enclosure.copy_is_shared else 0
-    calls.restrict_mount(copy, _attributes_of(enclosure) | read_only)
-    calls.put_mount(copy, os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-
-
-    return os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    calls.restrict_mount(copy, NOSUID | NODEV | (RDONLY if is_shared else 0))
+    _put(copy, os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def _take_after(place_fd: int, model: str) -> None:

@@ -93,6 +93,10 @@ class Enclosure:
     """A directory of the run's own for what is written; known once the run directory is."""
     writes_to: str | None = None
     """A directory with `upper` and `work` that outlives the run; None: what is written goes."""
+    copy: str | None = None
+    """A directory that holds what the layers show; None stacks them."""
+    copy_is_shared: bool = False
+    """Whether other runs use that directory too, so that nothing may be written to it."""
     files: tuple[tuple[str, str], ...] = ()
     """Places of the root file system and the file names in `scratch` that are put there."""
     mounts: tuple[Mount, ...] = ()
@@ -131,10 +135,6 @@ class RootSpec:
     """Directories in overlay form, bottom first; one of the three is given."""
     userxattr: bool = False
     """Whether opaque directories of `layers` are marked in `user.` attributes."""
-    copy: str | None = None
-    """A directory that holds what the layers show; None stacks them."""
-    copy_is_shared: bool = False
-    """Whether other runs use that directory too, so that nothing may be written to it."""
     writes_to: str | None = None
     """An empty directory, on a disk that an overlay can write to: its `upper` holds what the run
     has changed, in overlay form. It stays, and is its maker's to remove."""
