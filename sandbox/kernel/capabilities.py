@@ -1,10 +1,10 @@
-"""What root may do in a root file system of its own: docker's fourteen capabilities, no more."""
+"""What root may do in a run: docker's fourteen capabilities unless asked otherwise, no more."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from sandbox.kernel.mount_calls import check
@@ -22,25 +22,30 @@ _MOST_CAPABILITIES = 64
 _SYS_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280}
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 
-KEPT = {
-    "chown": 0,
-    "dac_override": 1,
-    "fowner": 3,
-    "fsetid": 4,
-    "kill": 5,
-    "setgid": 6,
-    "setuid": 7,
-    "setpcap": 8,
-    "net_bind_service": 10,
-    "net_raw": 13,
-    "sys_chroot": 18,
-    "mknod": 27,
-    "audit_write": 29,
-    "setfcap": 31,
-}
-"""Docker's own choice for containers that are not privileged, with the kernel's numbers."""
+_ALL = (
+    "chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable "
+    "net_bind_service net_broadcast net_admin net_raw ipc_lock ipc_owner sys_module sys_rawio "
+    "sys_chroot sys_ptrace sys_pacct sys_admin sys_boot sys_nice sys_resource sys_time "
+    "sys_tty_config mknod lease audit_write audit_control setfcap mac_override mac_admin syslog "
+    "wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore"
+)
+NAMES = tuple(_ALL.split())
+"""In the order of the kernel's numbers."""
 
-_KEPT_MASK = sum(1 << number for number in KEPT.values())
+_DOCKERS = (
+    "chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw "
+    "sys_chroot mknod audit_write setfcap"
+)
+KEPT = tuple(_DOCKERS.split())
+"""Docker's own choice for containers that are not privileged."""
+
+
+def mask_of(names: Iterable[str]) -> int:
+    """Return the set of these capabilities as the kernel writes it."""
+    return sum(1 << NAMES.index(name) for name in names)
+
+
+KEPT_MASK = mask_of(KEPT)
 
 
 class _Header(ctypes.Structure):
@@ -53,14 +58,22 @@ class _Sets(ctypes.Structure):
     ]
 
 
-def bound() -> None:
-    """Make sure that no program gets more than the fourteen, whatever file it executes.
+def read_held(status: str) -> int:
+    """Return the permitted set of a process by its /proc/PID/status; 0 if it says nothing."""
+    for line in status.splitlines():
+        if line.startswith("CapPrm:"):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def bound(mask: int = KEPT_MASK) -> None:
+    """Make sure that no program gets more than `mask`, whatever file it executes.
 
     Raises:
         OSError: we may not give up capabilities.
     """
     for number in range(_MOST_CAPABILITIES):
-        if not _KEPT_MASK >> number & 1:
+        if not mask >> number & 1:
             try:
                 _prctl(_PR_CAPBSET_DROP, number)
             except OSError as exc:
@@ -69,8 +82,8 @@ def bound() -> None:
                 raise
 
 
-def reduce() -> None:
-    """Give up what we hold beyond the fourteen; after a change of user nothing is held at all.
+def reduce(mask: int = KEPT_MASK) -> None:
+    """Give up what we hold beyond `mask`; after a change of user nothing is held at all.
 
     Raises:
         OSError: the kernel refuses.
@@ -78,9 +91,9 @@ def reduce() -> None:
     header = _Header(version=_VERSION_3)
     held = (_Sets * 2)()
     check(_libc.capget(ctypes.byref(header), held))
-    for half, mask in zip(held, (_KEPT_MASK & 0xFFFFFFFF, _KEPT_MASK >> 32), strict=True):
-        half.effective &= mask
-        half.permitted &= mask
+    for half, kept in zip(held, (mask & 0xFFFFFFFF, mask >> 32), strict=True):
+        half.effective &= kept
+        half.permitted &= kept
         half.inheritable = 0
     check(_libc.capset(ctypes.byref(header), held))
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)

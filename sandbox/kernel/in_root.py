@@ -34,6 +34,19 @@ def find_place(root_fd: int, path: bytes, *, directory: bool) -> int:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
+def own_place(root_fd: int, path: bytes) -> int:
+    """Return the place of a directory of the system's, which may be no link at all.
+
+    Raises:
+        OSError: one is, or nothing can be made there.
+    """
+    try:
+        return open_in(root_fd, path, os.O_PATH | os.O_DIRECTORY, follow=False)
+    except FileNotFoundError:
+        os.close(find_place(root_fd, path, directory=True))
+        return open_in(root_fd, path, os.O_PATH | os.O_DIRECTORY, follow=False)
+
+
 def _make_next(root_fd: int, path: bytes, *, directory: bool) -> bytes:
     """Make the first part of a path that is missing; return the path to go on with."""
     parts = [part for part in path.split(b"/") if part and part != b"."]

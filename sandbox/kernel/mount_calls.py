@@ -169,6 +169,19 @@ def place_mount(mount_fd: int, target_fd: int) -> None:
     _call(_SYS_MOVE_MOUNT, mount_fd, empty, target_fd, empty, flags)
 
 
+def put_mount(mount_fd: int, target_fd: int) -> None:
+    """Place a mount, and close both descriptors.
+
+    Raises:
+        OSError: a directory on a file, or the other way round.
+    """
+    try:
+        place_mount(mount_fd, target_fd)
+    finally:
+        os.close(mount_fd)
+        os.close(target_fd)
+
+
 def restrict_mount(mount_fd: int, attributes: int, *, recursive: bool = False) -> None:
     """Add attributes to a mount.
 

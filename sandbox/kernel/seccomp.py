@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
-from sandbox.kernel import bpf
-from sandbox.kernel.bpf import Check, Comparison, Policy, Rule
+from sandbox.kernel import call_filter
+from sandbox.kernel.call_filter import Check, Comparison, Policy, Rule
 from sandbox.kernel.syscalls import Architecture, find_architecture
 
 _libc = ctypes.PyDLL(None, use_errno=True)
 
-REFUSED = bpf.ERRNO | errno.EPERM
-MISSING = bpf.ERRNO | errno.ENOSYS
+REFUSED = call_filter.ERRNO | errno.EPERM
+MISSING = call_filter.ERRNO | errno.ENOSYS
 
 _NEVER = (
     # Keys of the kernel know no namespace.
@@ -86,7 +86,7 @@ def default_policy(architecture: Architecture, capabilities: Collection[str]) ->
         name: (Rule(REFUSED),) for name in (*_NEVER.split(), *_closed(capabilities))
     }
     rules["personality"] = (
-        *(Rule(bpf.ALLOW, (Check(0, Comparison.EQ, which),)) for which in _PERSONALITIES),
+        *(Rule(call_filter.ALLOW, (Check(0, Comparison.EQ, which),)) for which in _PERSONALITIES),
         Rule(REFUSED),
     )
     # The kernel takes 32 bits of these arguments.
@@ -94,14 +94,14 @@ def default_policy(architecture: Architecture, capabilities: Collection[str]) ->
     rules["ioctl"] = tuple(Rule(REFUSED, (_is(1, what),)) for what in (_TIOCSTI, _TIOCLINUX))
     if "sys_admin" not in capabilities:
         none = Check(0, Comparison.MASKED_EQ, 0, _NEW_NAMESPACES)
-        rules["clone"] = (Rule(bpf.ALLOW, (none,)), Rule(REFUSED))
+        rules["clone"] = (Rule(call_filter.ALLOW, (none,)), Rule(REFUSED))
         # Its flags are in memory, where a filter cannot look; without it, clone is used.
         rules["clone3"] = (Rule(MISSING),)
     numbers = architecture.numbers
     return Policy(
         architecture=architecture,
         rules={numbers[name]: rule for name, rule in rules.items() if name in numbers},
-        default=bpf.ALLOW,
+        default=call_filter.ALLOW,
         unknown=MISSING,
         foreign=MISSING,
     )
@@ -122,7 +122,9 @@ def default_filter(capabilities: frozenset[str]) -> bytes | None:
     architecture = find_architecture(os.uname().machine)
     if architecture is None:
         return None
-    return bpf.assemble(bpf.compile_policy(default_policy(architecture, capabilities)))
+    return call_filter.assemble(
+        call_filter.compile_policy(default_policy(architecture, capabilities))
+    )
 
 
 def count_instructions(code: bytes) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sandbox.errors import SpecError
-from sandbox.kernel import bpf
-from sandbox.kernel.bpf import Check, Comparison, Policy, Rule
+from sandbox.kernel import call_filter
+from sandbox.kernel.call_filter import Check, Comparison, Policy, Rule
 from sandbox.kernel.seccomp import MISSING
 from sandbox.kernel.syscalls import Architecture
 from sandbox.records.light import dataclass
@@ -21,14 +21,14 @@ _MOST_ERRNO = 0xFFFF
 _MOST_ARGUMENT = (1 << 64) - 1
 _ARGUMENTS = 6
 _ACTIONS = {
-    "ALLOW": bpf.ALLOW,
-    "LOG": bpf.LOG,
-    "TRAP": bpf.TRAP,
-    "TRACE": bpf.TRACE,
-    "ERRNO": bpf.ERRNO,
-    "KILL": bpf.KILL_THREAD,
-    "KILL_THREAD": bpf.KILL_THREAD,
-    "KILL_PROCESS": bpf.KILL_PROCESS,
+    "ALLOW": call_filter.ALLOW,
+    "LOG": call_filter.LOG,
+    "TRAP": call_filter.TRAP,
+    "TRACE": call_filter.TRACE,
+    "ERRNO": call_filter.ERRNO,
+    "KILL": call_filter.KILL_THREAD,
+    "KILL_THREAD": call_filter.KILL_THREAD,
+    "KILL_PROCESS": call_filter.KILL_PROCESS,
 }
 _WITH_NUMBER = frozenset({"ERRNO", "TRACE"})
 
@@ -65,7 +65,7 @@ def parse_profile(text: str, around: Circumstances) -> Policy:
         architecture=around.architecture,
         rules={number: _in_order(found) for number, found in rules.items()},
         default=profile.default,
-        unknown=MISSING if profile.default >> 16 == bpf.ERRNO >> 16 else profile.default,
+        unknown=MISSING if profile.default >> 16 == call_filter.ERRNO >> 16 else profile.default,
         foreign=MISSING,
     )
 

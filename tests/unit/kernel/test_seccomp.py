@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import SpecError
-from sandbox.kernel import bpf
-from sandbox.kernel.bpf import Check, Comparison, Policy, Rule
+from sandbox.kernel import call_filter
+from sandbox.kernel.call_filter import Check, Comparison, Policy, Rule
 from sandbox.kernel.seccomp import MISSING, REFUSED, default_policy
 from sandbox.kernel.seccomp_profile import Circumstances, parse_profile
 from sandbox.kernel.syscalls import X32_BIT, Architecture, find_architecture
@@ -28,7 +28,9 @@ def architecture(machine: str) -> Architecture:
     return found
 
 
-def interpret(program: Sequence[bpf.Instruction], audit: int, number: int, args: list[int]) -> int:
+def interpret(
+    program: Sequence[call_filter.Instruction], audit: int, number: int, args: list[int]
+) -> int:
     """Run a program as the kernel does; every jump goes forward, and it ends with a verdict."""
     data = {0: number, 4: audit}
     for index, value in enumerate(args):
@@ -40,19 +42,19 @@ def interpret(program: Sequence[bpf.Instruction], audit: int, number: int, args:
         assert 0 <= if_true <= 255
         assert 0 <= if_false <= 255
         at += 1
-        if code == bpf.RET:
+        if code == call_filter.RET:
             return operand
-        if code == bpf.LD_ABS:
+        if code == call_filter.LD_ABS:
             accumulator = data[operand]
-        elif code == bpf.AND:
+        elif code == call_filter.AND:
             accumulator &= operand
-        elif code == bpf.JA:
+        elif code == call_filter.JA:
             at += operand
         else:
             holds = {
-                bpf.JEQ: accumulator == operand,
-                bpf.JGT: accumulator > operand,
-                bpf.JGE: accumulator >= operand,
+                call_filter.JEQ: accumulator == operand,
+                call_filter.JGT: accumulator > operand,
+                call_filter.JGE: accumulator >= operand,
             }[code]
             at += if_true if holds else if_false
 
@@ -79,7 +81,7 @@ def test_the_default_filter_says_what_the_policy_says_of_every_number(
     machine: str, capabilities: frozenset[str], args: list[int]
 ) -> None:
     policy = default_policy(architecture(machine), capabilities)
-    program = bpf.compile_policy(policy)
+    program = call_filter.compile_policy(policy)
 
     for audit in (policy.architecture.audit, I386):
         for number in numbers_of(policy):
@@ -94,7 +96,9 @@ CHECK = st.builds(
     ARGUMENT,
     st.sampled_from([(1 << 64) - 1, 0xFF, 0xFFFF_FFFF, 1 << 63]),
 )
-VERDICT = st.sampled_from([bpf.ALLOW, bpf.KILL_PROCESS, REFUSED, MISSING, bpf.LOG])
+VERDICT = st.sampled_from(
+    [call_filter.ALLOW, call_filter.KILL_PROCESS, REFUSED, MISSING, call_filter.LOG]
+)
 RULES = st.lists(st.builds(Rule, VERDICT, st.lists(CHECK, max_size=3).map(tuple)), max_size=3).map(
     tuple
 )
@@ -114,9 +118,9 @@ def test_any_policy_is_compiled_faithfully(
         rules=rules,
         default=default,
         unknown=MISSING,
-        foreign=bpf.KILL_PROCESS,
+        foreign=call_filter.KILL_PROCESS,
     )
-    program = bpf.compile_policy(policy)
+    program = call_filter.compile_policy(policy)
     near = [value + step for rule in rules.values() for value in _values(rule) for step in (-1, 1)]
 
     for number in {*rules, 0, 1, 334, 500, 1 << 31}:
@@ -136,10 +140,10 @@ def _values(rules: tuple[Rule, ...]) -> list[int]:
 @pytest.mark.parametrize(
     ("call", "args", "expected"),
     [
-        ("read", (), bpf.ALLOW),
-        ("execve", (), bpf.ALLOW),
-        ("ptrace", (), bpf.ALLOW),
-        ("chroot", (), bpf.ALLOW),
+        ("read", (), call_filter.ALLOW),
+        ("execve", (), call_filter.ALLOW),
+        ("ptrace", (), call_filter.ALLOW),
+        ("chroot", (), call_filter.ALLOW),
         ("mount", (), REFUSED),
         ("unshare", (), REFUSED),
         ("setns", (), REFUSED),
@@ -149,15 +153,15 @@ def _values(rules: tuple[Rule, ...]) -> list[int]:
         ("io_uring_setup", (), REFUSED),
         ("userfaultfd", (), REFUSED),
         ("clone3", (), MISSING),
-        ("clone", (0x11,), bpf.ALLOW),
+        ("clone", (0x11,), call_filter.ALLOW),
         ("clone", (0x1000_0011,), REFUSED),
         ("clone", (0x2_0011,), REFUSED),
-        ("socket", (2,), bpf.ALLOW),
+        ("socket", (2,), call_filter.ALLOW),
         ("socket", (40,), REFUSED),
         ("socket", (0x1_0000_0028,), REFUSED),
-        ("personality", (0xFFFFFFFF,), bpf.ALLOW),
+        ("personality", (0xFFFFFFFF,), call_filter.ALLOW),
         ("personality", (0x0040000,), REFUSED),
-        ("ioctl", (0, 0x5401), bpf.ALLOW),
+        ("ioctl", (0, 0x5401), call_filter.ALLOW),
         ("ioctl", (0, 0x5412), REFUSED),
         ("ioctl", (0, 0xF_0000_5412), REFUSED),
     ],
@@ -178,7 +182,7 @@ def test_a_capability_opens_what_needs_it() -> None:
     policy = default_policy(found, {"sys_admin", "syslog"})
 
     for call in ("mount", "unshare", "clone3", "syslog", "perf_event_open"):
-        assert policy.verdict(found.audit, numbers[call], [0] * 6) == bpf.ALLOW
+        assert policy.verdict(found.audit, numbers[call], [0] * 6) == call_filter.ALLOW
     for call in ("reboot", "keyctl", "chroot"):
         assert policy.verdict(found.audit, numbers[call], [0] * 6) == REFUSED
 
@@ -208,13 +212,13 @@ def test_a_filter_that_is_too_long_is_refused() -> None:
     policy = Policy(
         architecture=architecture("x86_64"),
         rules=rules,
-        default=bpf.ALLOW,
+        default=call_filter.ALLOW,
         unknown=MISSING,
         foreign=MISSING,
     )
 
     with pytest.raises(SpecError, match="instructions"):
-        bpf.compile_policy(policy)
+        call_filter.compile_policy(policy)
 
 
 # --- docker's profiles ----------------------------------------------------------------------------
@@ -244,13 +248,15 @@ def profile(*rules: object, default: str = "SCMP_ACT_ERRNO", **more: object) -> 
 def test_a_profile_allows_what_it_names() -> None:
     plain = profile(rule("read", "no_such_call"), rule("write", action="SCMP_ACT_KILL_PROCESS"))
 
-    assert verdict(plain, "read") == bpf.ALLOW
-    assert verdict(plain, "write") == bpf.KILL_PROCESS
+    assert verdict(plain, "read") == call_filter.ALLOW
+    assert verdict(plain, "write") == call_filter.KILL_PROCESS
     assert verdict(plain, "open") == REFUSED
     assert verdict({**plain, "defaultErrnoRet": 38}, "open") == MISSING
     assert parse_profile(json.dumps(plain), around()).unknown == MISSING
-    assert parse_profile('{"defaultAction": "SCMP_ACT_ALLOW"}', around()).unknown == bpf.ALLOW
-    assert verdict(profile({"name": "read", "action": "SCMP_ACT_LOG"}), "read") == bpf.LOG
+    assert (
+        parse_profile('{"defaultAction": "SCMP_ACT_ALLOW"}', around()).unknown == call_filter.ALLOW
+    )
+    assert verdict(profile({"name": "read", "action": "SCMP_ACT_LOG"}), "read") == call_filter.LOG
 
 
 def test_error_numbers_and_checks_are_read() -> None:
@@ -261,8 +267,8 @@ def test_error_numbers_and_checks_are_read() -> None:
         default="SCMP_ACT_ALLOW",
     )
 
-    assert verdict(plain, "ioctl", 0, 0x5412) == bpf.ERRNO | errno.ENOTTY
-    assert verdict(plain, "ioctl", 0, 0x5413) == bpf.ALLOW
+    assert verdict(plain, "ioctl", 0, 0x5412) == call_filter.ERRNO | errno.ENOTTY
+    assert verdict(plain, "ioctl", 0, 0x5413) == call_filter.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -285,7 +291,7 @@ def test_a_rule_applies_under_its_conditions(
 ) -> None:
     found = verdict(profile(rule("mount", **conditions)), "mount", where=around("sys_admin"))
 
-    assert found == (bpf.ALLOW if applies else REFUSED)
+    assert found == (call_filter.ALLOW if applies else REFUSED)
 
 
 def test_a_rule_without_checks_decides() -> None:
@@ -294,7 +300,7 @@ def test_a_rule_without_checks_decides() -> None:
         rule("clone", action="SCMP_ACT_KILL", args=check), rule("clone"), default="SCMP_ACT_LOG"
     )
 
-    assert verdict(plain, "clone") == bpf.ALLOW
+    assert verdict(plain, "clone") == call_filter.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -345,4 +351,4 @@ def test_any_text_is_a_profile_or_one_error(text: str) -> None:
         policy = parse_profile(text, around())
     except SpecError:
         return
-    bpf.compile_policy(policy)
+    call_filter.compile_policy(policy)

@@ -1,0 +1,92 @@
+"""What keeps a program apart: what was asked for, what it gives up, and what became of it.
+
+A protection is not a limit: it changes what a program may do, not how much.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sandbox.records.light import dataclass
+
+UNCONFINED = "unconfined"
+
+
+class Sharing(StrEnum):
+    """Whether a namespace is the run's own."""
+
+    PRIVATE = "private"
+    HOST = "host"
+    NONE = "none"
+    """Private, and without /dev/shm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device of the host to show inside."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpus:
+    """Which GPUs to show inside: all, so many, or those with these numbers or ids."""
+
+    count: int | None = None
+    """None with no `devices` means all."""
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Security:
+    """What a user can ask of the privileges of a run in a root file system of its own."""
+
+    privileged: bool = False
+    cap_add: tuple[str, ...] = ()
+    """Names as `sys_admin`, or `all`."""
+    cap_drop: tuple[str, ...] = ()
+    no_new_privileges: bool = True
+    seccomp: str = ""
+    """Empty takes docker's default filter; `unconfined` none; else the path of a profile."""
+    devices: tuple[Device, ...] = ()
+    gpus: Gpus | None = None
+    ipc: Sharing = Sharing.PRIVATE
+    pid: Sharing = Sharing.PRIVATE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confinement:
+    """What a child gives up before it becomes its program, with all names resolved."""
+
+    capabilities: int = 0
+    """The mask of those that root inside may hold."""
+    no_new_privileges: bool = True
+    filter: bytes = b""
+    """The program of a filter of system calls; empty for none."""
+    read_only_tree: bool = False
+    """Whether Landlock lets the program write to `writable` alone."""
+    writable: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Devices, and directories of them, that may be written to and controlled."""
+
+
+class ProtectionState(StrEnum):
+    """Whether a protection holds."""
+
+    ON = "on"
+    OFF = "off"
+    """As it was asked for."""
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protection:
+    """One protection of a run, and what became of it."""
+
+    name: str
+    """`seccomp`, `capabilities`, `no_new_privileges`, `files`, `landlock`, `processes`,
+    `network` …"""
+    state: ProtectionState
+    detail: str
+    """What it is precisely, or why it is not there."""
