@@ -18,6 +18,7 @@ from sandbox.records.light import dataclass, field
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.program import MARKS_VARIABLE, Program, mark_name
 from sandbox.records.result import RootMade, RunWarning
+from sandbox.records.security import Protection
 from sandbox.spec import RunSpec, Ulimit
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Prepared:
     """Why the layers are not even tried to be stacked."""
     root_made: RootMade | None = None
     """How the root was made; known once the child is there."""
+    protections: tuple[Protection, ...] = ()
+    """What keeps the program apart from the host, and what became of it."""
     held: tuple[int, ...] = ()
     """Descriptors to keep open as long as the run lasts."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from sandbox.records.light import dataclass
+from sandbox.records.light import dataclass, field
+from sandbox.records.security import Confinement, Device, Security, Sharing
 
 
 class Network(StrEnum):
@@ -84,11 +85,33 @@ class TerminalEnds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InPlace:
+    """A hardened run on the host's own root."""
+
+    is_apart: bool
+    """Whether it has namespaces of its own; without, Landlock alone holds it back."""
+    writable: tuple[str, ...] = ()
+    """Absolute paths of the host that can be written to."""
+    kept: tuple[str, ...] = ()
+    """Paths below places that are emptied, which stay to be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Enclosure:
     """Namespaces and mounts of one run."""
 
-    layers: tuple[str, ...]
+    layers: tuple[str, ...] = ()
     """Directories to stack, bottom first; never written to."""
+    in_place: InPlace | None = None
+    """Set: there is no other root, and the host's is made read-only."""
+    confinement: Confinement = field(default_factory=Confinement)
+    """What is given up before the program starts."""
+    devices: tuple[Device, ...] = ()
+    """Those of the host that are shown beside the usual six."""
+    is_open: bool = False
+    """Whether /proc, /sys and devices are the host's, as with docker's `--privileged`."""
+    ipc: Sharing = Sharing.PRIVATE
+    pid: Sharing = Sharing.PRIVATE
     scratch: str = ""
     """A directory of the run's own for what is written; known once the run directory is."""
     writes_to: str | None = None
@@ -122,6 +145,13 @@ class Enclosure:
     waits_for_all: bool = False
     """Whether that one stays until no process is left, not only until the program has ended."""
 
+    @property
+    def has_own_processes(self) -> bool:
+        """Return whether the child is the first process of a namespace."""
+        if self.in_place is not None and not self.in_place.is_apart:
+            return False
+        return self.pid is not Sharing.HOST
+
 
 @dataclass(frozen=True, kw_only=True)
 class RootSpec:
@@ -152,3 +182,5 @@ class RootSpec:
     shm_bytes: int | None = None
     """Size of /dev/shm; None takes the memory limit."""
     has_init: bool = False
+    security: Security = field(default_factory=Security)
+    """Docker's flags about privileges."""

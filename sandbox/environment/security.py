@@ -1,0 +1,273 @@
+"""Docker's flags about privileges: what they mean on this host, or why they cannot be had."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from sandbox.errors import HostError
+from sandbox.kernel import capabilities
+from sandbox.kernel.features import parse_release
+from sandbox.records.light import dataclass
+from sandbox.records.result import RunWarning
+from sandbox.records.security import (
+    UNCONFINED,
+    Confinement,
+    Device,
+    Protection,
+    ProtectionState,
+    Security,
+    Sharing,
+)
+
+_OF_THE_HOST = frozenset(
+    {
+        *("audit_control", "audit_read", "audit_write", "block_suspend", "bpf", "linux_immutable"),
+        *("mac_admin", "mac_override", "perfmon", "sys_module", "sys_rawio", "sys_time"),
+        *("sys_tty_config", "syslog", "wake_alarm"),
+    }
+)
+"""What the kernel asks of the host's own root: in a user namespace it opens nothing."""
+_NOT_ASKED_FOR = frozenset({"audit_write"})
+_SECCOMP = "/proc/sys/kernel/seccomp"
+_NO_DEVICES = ("pts", "shm", "mqueue", "fd", "core")
+_LARGEST_PROFILE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """What becomes of the flags."""
+
+    confinement: Confinement
+    devices: tuple[Device, ...] = ()
+    protections: tuple[Protection, ...] = ()
+    warnings: tuple[RunWarning, ...] = ()
+
+
+def resolve_security(security: Security, *, is_plain: bool) -> Resolved:
+    """Return what a child gives up, and what is shown to it.
+
+    Args:
+        security: What was asked for.
+        is_plain: Whether the run is in a user namespace, as a plain user's is.
+
+    Raises:
+        HostError: something cannot be had here.
+        SpecError: the profile of system calls is none.
+    """
+    names = find_capabilities(security, is_plain=is_plain)
+    code, seccomp = find_filter(security, names)
+    return Resolved(
+        confinement=Confinement(
+            capabilities=capabilities.mask_of(names),
+            no_new_privileges=_has_no_new_privileges(security),
+            filter=code,
+        ),
+        devices=_find_devices(security),
+        protections=(
+            seccomp,
+            _describe_capabilities(names),
+            Protection(
+                name="no_new_privileges",
+                state=_on(_has_no_new_privileges(security)),
+                detail="set-user-ID programs and file capabilities give nothing"
+                if _has_no_new_privileges(security)
+                else "asked for by flags",
+            ),
+            *_describe_open(security),
+        ),
+        warnings=tuple(_warnings(security, names, is_plain=is_plain)),
+    )
+
+
+def _on(value: bool) -> ProtectionState:  # noqa: FBT001 - a conversion
+    return ProtectionState.ON if value else ProtectionState.OFF
+
+
+def _has_no_new_privileges(security: Security) -> bool:
+    return security.no_new_privileges and not security.privileged
+
+
+def find_capabilities(security: Security, *, is_plain: bool) -> frozenset[str]:
+    """Return the capabilities that root inside holds, as docker puts them together.
+
+    Raises:
+        HostError: one that was asked for by name cannot be had here.
+    """
+    held = _held(is_plain=is_plain)
+    named = frozenset(security.cap_add) - {"all"}
+    if missing := sorted(named - held):
+        raise HostError(
+            f"CAP_{missing[0].upper()} was asked for, but this process does not hold it itself",
+            hint="a container's root lacks what the container was not given",
+        )
+    if is_plain and (idle := sorted(named & _OF_THE_HOST - _NOT_ASKED_FOR)):
+        raise HostError(
+            f"CAP_{idle[0].upper()} gives nothing to a plain user: the kernel asks it of the "
+            "host's own root",
+            hint="leave it out, or run as root",
+        )
+    if security.privileged:
+        return held
+    if "all" in security.cap_add:
+        return held - frozenset(security.cap_drop)
+    if "all" in security.cap_drop:
+        return named
+    return (frozenset(capabilities.KEPT) & held | named) - frozenset(security.cap_drop)
+
+
+def _held(*, is_plain: bool) -> frozenset[str]:
+    if is_plain:
+        return frozenset(capabilities.NAMES)  # all of those of its own namespace
+    mask = capabilities.read_held(Path("/proc/self/status").read_text("ascii", "replace"))
+    return frozenset(name for number, name in enumerate(capabilities.NAMES) if mask >> number & 1)
+
+
+def find_filter(security: Security, names: frozenset[str]) -> tuple[bytes, Protection]:
+    """Return the filter of system calls, empty for none, and what to say of it.
+
+    Raises:
+        SpecError: the profile is none, or too long.
+        HostError: the profile cannot be read, or no filter can be had for it.
+    """
+    if security.seccomp == UNCONFINED or (security.privileged and not security.seccomp):
+        why = "by --privileged" if security.privileged else "by --security-opt seccomp=unconfined"
+        return b"", Protection(name="seccomp", state=ProtectionState.OFF, detail=why)
+    code = None
+    if os.path.exists(_SECCOMP):  # noqa: PTH110 - in every run
+        code = _default(names) if not security.seccomp else _of_profile(security.seccomp, names)
+    if code is None:
+        reason = "no filter of system calls can be made for this kernel or machine"
+        if security.seccomp:
+            raise HostError(reason, hint="leave out --security-opt seccomp")
+        unavailable = ProtectionState.UNAVAILABLE
+        return b"", Protection(name="seccomp", state=unavailable, detail=reason)
+    from sandbox.kernel.seccomp import count_instructions
+
+    what = security.seccomp or "docker's default"
+    detail = f"{what}, {count_instructions(code)} instructions"
+    return code, Protection(name="seccomp", state=ProtectionState.ON, detail=detail)
+
+
+def _default(names: frozenset[str]) -> bytes | None:
+    from sandbox.kernel.seccomp import default_filter
+
+    return default_filter(names)
+
+
+def _of_profile(path: str, names: frozenset[str]) -> bytes | None:
+    from sandbox.kernel.call_filter import assemble, compile_policy
+    from sandbox.kernel.seccomp_profile import Circumstances, parse_profile
+    from sandbox.kernel.syscalls import find_architecture
+
+    architecture = find_architecture(os.uname().machine)
+    if architecture is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - read with a bound
+            text = file.read(_LARGEST_PROFILE_BYTES)
+    except (OSError, UnicodeDecodeError) as exc:
+        raise HostError(f"cannot read the seccomp profile {path}: {exc}") from None
+    kernel = parse_release(os.uname().release) or (0, 0)
+    around = Circumstances(architecture=architecture, capabilities=names, kernel=kernel)
+    return assemble(compile_policy(parse_profile(text, around)))
+
+
+def _describe_capabilities(names: frozenset[str]) -> Protection:
+    every = len(names) == len(capabilities.NAMES)
+    return Protection(
+        name="capabilities",
+        state=_on(not every),
+        detail="all" if every else f"{len(names)}: {' '.join(sorted(names))}" if names else "none",
+    )
+
+
+def _describe_open(security: Security) -> Iterator[Protection]:
+    if security.privileged:
+        yield Protection(
+            name="system",
+            state=ProtectionState.OFF,
+            detail="by --privileged: /proc, /sys and all devices are open",
+        )
+    for name, sharing in (("ipc", security.ipc), ("pid", security.pid)):
+        if sharing is Sharing.HOST:
+            detail = f"by --{name} host"
+            yield Protection(name=name, state=ProtectionState.OFF, detail=detail)
+
+
+def _warnings(security: Security, names: frozenset[str], *, is_plain: bool) -> Iterator[RunWarning]:
+    if security.privileged and is_plain:
+        yield RunWarning(
+            code="privileged_rootless",
+            text="--privileged gives a plain user no more than that user has on the host",
+        )
+    elif security.privileged or "sys_admin" in names:
+        yield RunWarning(
+            code="not_apart",
+            text="the program can reach all of the host: it is root with CAP_SYS_ADMIN",
+            hint="leave out --privileged and --cap-add SYS_ADMIN if you do not trust it",
+        )
+
+
+# Devices
+
+
+def _find_devices(security: Security) -> tuple[Device, ...]:
+    devices = [each for device in security.devices for each in _expand(device)]
+    if security.privileged:
+        devices += _all_devices({device.target for device in devices})
+    return tuple(devices)
+
+
+def _expand(device: Device) -> Iterator[Device]:
+    """Yield one device, or all that are in a directory.
+
+    Raises:
+        HostError: there is none.
+    """
+    source = os.path.realpath(device.source)
+    try:
+        kind = os.stat(source).st_mode  # noqa: PTH116 - many in a row
+        inside = sorted(os.listdir(source)) if stat.S_ISDIR(kind) else []  # noqa: PTH208 - names
+    except OSError as exc:
+        raise HostError(
+            f"there is no device {device.source}: {exc.strerror}",
+            hint="`ls /dev` shows those of this host",
+        ) from None
+    if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+        yield Device(source=source, target=device.target)
+        return
+    found = [name for name in inside if _is_device(f"{source}/{name}")]
+    if not found:
+        raise HostError(f"{device.source} is not a device, and no directory of devices")
+    for name in found:
+        yield Device(source=f"{source}/{name}", target=f"{device.target}/{name}")
+
+
+def _is_device(path: str) -> bool:
+    try:
+        kind = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(kind) or stat.S_ISBLK(kind)
+
+
+def _all_devices(taken: set[str]) -> list[Device]:
+    """Return every device of the host but those that each run has of its own."""
+    found = []
+    for directory, names, files in os.walk("/dev"):
+        if directory == "/dev":
+            names[:] = [name for name in names if name not in _NO_DEVICES]
+        for name in files:
+            path = f"{directory}/{name}"
+            if path not in taken and _is_device(path) and not _is_usual(path):
+                found.append(Device(source=path, target=path))
+    return found
+
+
+def _is_usual(path: str) -> bool:
+    from sandbox.kernel.dev_mounts import USUAL
+
+    return path.removeprefix("/dev/").encode() in USUAL
