@@ -148,5 +148,5 @@ class ImageState:
 
 def key_of(*parts: object) -> str:
     """Return the key of some plain values, in the cache of builds."""
-    text = json.dumps([_VERSION, *parts], sort_keys=True, default=list)
+    text = json.dumps([_VERSION, *parts], sort_keys=True, default=vars)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,4 +1,4 @@
-"""`sandbox image`: images on this machine: pull, load, save, list, inspect, remove, prune."""
+"""`sandbox image`: images on this machine: pull, build, load, save, list, inspect, rm, prune."""
 
 # Without `from __future__ import annotations`, as in `run`: typer reads the flags' types.
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
+from sandbox.cli.image_build import build
 from sandbox.errors import ImageError
 
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from sandbox.image.unpack import Bounds
 
 app = typer.Typer(
-    help="Fetch, list and remove images to run in.", no_args_is_help=True, rich_markup_mode=None
+    help="Fetch, build, list and remove images to run in.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
+app.command("build")(build)
 
 _NAMES = "Names such as `debian:12`, ids or their beginnings."
 _PLATFORM = typer.Option(

@@ -1,0 +1,156 @@
+"""Build an image: from a Dockerfile and a context, or from variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from sandbox.build.options import BuildOptions, Built, Tell, Variables
+from sandbox.errors import ImageError, SpecError, StoreError
+from sandbox.records.light import dataclass
+
+_MOST_BYTES = 8 << 20
+"""Of a Dockerfile."""
+
+
+def build_image(
+    context: Path,
+    dockerfile: Path | None = None,
+    options: BuildOptions | None = None,
+    *,
+    home: Path | None = None,
+    tell: Tell | None = None,
+) -> Built:
+    """Build the image that a Dockerfile describes.
+
+    Args:
+        context: The directory whose files COPY and ADD can have.
+        dockerfile: The file; `Dockerfile` in the context unless given.
+        options: How.
+        home: Where images and runs are kept; found as the command line does unless given.
+        tell: Called with each line of progress.
+
+    Raises:
+        SandboxError: something is wrong with the file, which is told with its line, or a step
+            failed; nothing of it stays.
+    """
+    if not context.is_dir():
+        raise SpecError(
+            f"the context {context} is no directory",
+            hint="the last argument is the directory that COPY takes its files from",
+        )
+    path = context / "Dockerfile" if dockerfile is None else dockerfile
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as exc:
+        raise SpecError(
+            f"cannot read {path}: {exc.strerror}",
+            hint="`-f FILE` names another Dockerfile" if dockerfile is None else None,
+        ) from exc
+    if len(data) > _MOST_BYTES:
+        raise SpecError(f"{path} is no Dockerfile: it is larger than 8 MiB")
+    asked = _Asked(options=options or BuildOptions(), home=home, tell=tell)
+    return _build(data, _shown(path, context), context, asked)
+
+
+def _shown(path: Path, context: Path) -> str:
+    """Return how errors name a Dockerfile: short if it is the usual one."""
+    return path.name if path == context / "Dockerfile" else str(path)
+
+
+def build_from_variables(
+    variables: Variables,
+    options: BuildOptions | None = None,
+    *,
+    home: Path | None = None,
+    tell: Tell | None = None,
+) -> Built:
+    """Build the image that variables describe, as Auptimizer's Profiler would.
+
+    Raises:
+        SandboxError: a variable cannot be meant, or a step failed; nothing of it stays.
+    """
+    from tempfile import TemporaryDirectory
+
+    from sandbox.build.variables import write_dockerfile
+
+    text = write_dockerfile(variables)
+    with ExitStack() as undo:
+        context = variables.directory
+        if context is None:
+            context = Path(undo.enter_context(TemporaryDirectory(prefix="sandbox-context-")))
+        elif not context.is_dir():
+            raise SpecError(f"there is no directory {context}")
+        asked = _Asked(options=options or BuildOptions(), home=home, tell=tell)
+        return _build(text.encode(), "variables", context, asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    options: BuildOptions
+    home: Path | None
+    tell: Tell | None
+
+
+def _build(data: bytes, name: str, context: Path, asked: _Asked) -> Built:
+    from sandbox.build.builder import Builder, Site, find_moment
+    from sandbox.build.finishing import add_image
+    from sandbox.build.progress import BuildProgress
+    from sandbox.build.running import Runner
+    from sandbox.image.dockerfile.parse import parse
+    from sandbox.image.dockerfile.tree import Context
+    from sandbox.image.ingest import adding
+    from sandbox.image.reference import parse_reference
+    from sandbox.image.store import ImageStore
+
+    options = asked.options
+    names = tuple(str(parse_reference(tag)) for tag in options.tags)
+    dockerfile = parse(data, name)
+    place = _open_home(asked.home)
+    progress = BuildProgress(asked.tell)
+    with (
+        _telling(place),
+        Context(context.absolute()) as files,
+        adding(ImageStore(place / "images")) as ingest,
+        ExitStack() as undo,
+    ):
+        site = Site(
+            options=options,
+            ingest=ingest,
+            runner=Runner(ingest, options, place, progress.say),
+            progress=progress,
+            moment=find_moment({**os.environ, **options.build_args}),
+            undo=undo,
+        )
+        state = Builder(dockerfile, files, site).build()
+        image_id = add_image(ingest, state, site.moment, names)
+    return Built(image_id=image_id, references=names, steps=progress.steps, cached=progress.cached)
+
+
+def _open_home(home: Path | None) -> Path:
+    from sandbox.store.home import find_home, open_home
+
+    place = home or find_home()
+    try:
+        os.close(open_home(place, make=True))
+    except OSError as exc:
+        raise StoreError(
+            f"cannot use {place}: {exc.strerror}",
+            hint="set SANDBOX_HOME to a directory of your own",
+        ) from exc
+    return place
+
+
+@contextmanager
+def _telling(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        where = f" ({exc.filename})" if exc.filename else ""
+        raise ImageError(
+            f"cannot build in {place}: {exc.strerror or exc}{where}",
+            hint="free some space there, or set SANDBOX_HOME to another disk",
+        ) from exc
