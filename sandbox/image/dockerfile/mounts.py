@@ -155,8 +155,6 @@ def _check(text: str, mount: Mount) -> None:
             raise _refusal(text, "`source` and `id` of a secret mean the same", "leave one of them")
         if not (mount.source or mount.id or mount.target):
             raise _refusal(text, "it does not say which secret", "write `id=NAME`")
-    elif not mount.target:
-        raise _refusal(text, "it does not say where", "write `target=/path`")
 
 
 def _kind_refusal(text: str, kind: str) -> SpecError:

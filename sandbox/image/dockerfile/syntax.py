@@ -56,7 +56,8 @@ class Mount:
     kind: str
     """`bind`, `cache`, `tmpfs` or `secret`."""
     target: str = ""
-    """Where, from the working directory if not absolute; empty only for a secret."""
+    """Where, from the working directory if not absolute; empty is that directory, or for a secret a
+    place by its id."""
     source: str = ""
     """The path within what is mounted; empty is its top. For a secret its id."""
     from_stage: str | None = None
