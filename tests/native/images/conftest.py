@@ -166,7 +166,7 @@ def _port() -> int:
 
 @pytest.fixture(scope="session")
 def registry(work: Path) -> Serve:
-    """Start real registries: `with registry("name") as host`; all have the same images."""
+    """Run a real registry for a block, whose host it is given; all have the same images."""
 
     @contextmanager
     def serve(name: str, extra: str = "", *, secure: bool = False) -> Iterator[str]:
@@ -202,7 +202,7 @@ def registry(work: Path) -> Serve:
 
 @pytest.fixture(scope="session")
 def push_all(work: Path, do: Callable[..., str]) -> Callable[[str, str, str], None]:
-    """Push an image as name:oci, :docker, :index and name2:zstd: `push_all("oci:…", host, name)`."""
+    """Push an image of skopeo's in all forms: NAME:oci, NAME:docker, NAME:index and NAME2:zstd."""
 
     def push(source: str, host: str, name: str) -> None:
         to = f"docker://{host}/{name}"
@@ -266,7 +266,7 @@ Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 @pytest.fixture(scope="session")
 def answering() -> Callable[[Answer], AbstractContextManager[str]]:
-    """Start servers of our own, for what no registry does: `with answering(answer) as host`."""
+    """Run a server of our own for a block, whose host it is given, to do what no registry does."""
 
     @contextmanager
     def serve(answer: Answer) -> Iterator[str]:
