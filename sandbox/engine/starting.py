@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandbox.engine.watch import ENDING_SIGNALS
@@ -40,13 +42,31 @@ def start_child(
                 raise  # what the run writes is wanted for itself: a copy would not tell it apart
             why = f"no overlay can be mounted here ({error.why})"
         else:
-            if enclosure is not None:
+            if enclosure is not None and enclosure.in_place is None:
                 prepared = replace(prepared, root_made=RootMade(how="overlay"))
             return child, prepared
     from sandbox.engine.root_copy import copy_root
 
-    prepared = copy_root(prepared, why, around)
+    with _guarded(backend, prepared):
+        prepared = copy_root(prepared, why, around)
     return backend.launcher.start(adapt(prepared.program), backend.group), prepared
+
+
+@contextmanager
+def _guarded(backend: Backend, prepared: Prepared) -> Iterator[None]:
+    """Have what is copied taken away if we are killed meanwhile: a keeper comes with the child."""
+    enclosure = prepared.program.enclosure
+    if backend.kill_directory is not None or enclosure is None:
+        yield
+        return
+    from sandbox.kernel.guard import Guard
+
+    guard = Guard.start()
+    try:
+        guard.take_away(Path(enclosure.scratch))
+        yield
+    finally:
+        guard.dismiss()
 
 
 def refuse_if_stopped() -> None:
