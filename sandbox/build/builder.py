@@ -13,9 +13,10 @@ from sandbox.build.progress import BuildProgress
 from sandbox.build.running import Runner
 from sandbox.build.state import ImageState
 from sandbox.image.dockerfile.scope import global_variables, platform_arguments, unused_arguments
+from sandbox.image.dockerfile.selection import View
 from sandbox.image.dockerfile.stages import PlannedStage, plan_stages
 from sandbox.image.dockerfile.syntax import Dockerfile
-from sandbox.image.dockerfile.tree import Context
+from sandbox.image.dockerfile.tree import ContextEntry
 from sandbox.image.ingest import Ingest, LayerMeta
 from sandbox.image.manifest import host_platform
 from sandbox.image.store import TREE
@@ -65,14 +66,14 @@ class Site:
 class Builder:
     """One build; its stages reach what they share through it."""
 
-    def __init__(self, dockerfile: Dockerfile, context: Context, site: Site) -> None:
-        """Build `dockerfile` with the files of `context`.
+    def __init__(self, dockerfile: Dockerfile, view: View[ContextEntry], site: Site) -> None:
+        """Build `dockerfile` with the files of the context that `view` shows.
 
         Raises:
             SpecError: an ARG before the first FROM cannot be expanded.
         """
         self.file = dockerfile
-        self.context = context
+        self.view = view
         self.options = options = site.options
         self.ingest = site.ingest
         self.runner = site.runner
@@ -142,6 +143,14 @@ class Builder:
 
     def _find(self, key: str) -> Step | None:
         return self._cache.find(key) if self.options.use_cache else None
+
+    def key_of_twin(self, quick: str, make: Callable[[], str]) -> str:
+        """Return the key that a quick one stands for; if that is not known yet, make it."""
+        key = self._cache.find_twin(quick)
+        if key is None:
+            key = make()
+            self._cache.keep_twin(quick, key)
+        return key
 
     def note(self, state: ImageState, key: str, text: str) -> None:
         """Note a step that only changes the configuration, with the time when it first did."""

@@ -62,6 +62,18 @@ class BuildCache:
         document: dict[str, Any] = {"created": step.created, "layer": diff_id}
         write_whole(self._path(key), json.dumps(document).encode())
 
+    def find_twin(self, key: str) -> str | None:
+        """Return the key that stands for the same, found by another way."""
+        try:
+            twin = json.loads(self._path(key).read_bytes())["same"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return twin if isinstance(twin, str) else None
+
+    def keep_twin(self, key: str, twin: str) -> None:
+        """Remember that a key, which is quickly made, stands for the same as another."""
+        write_whole(self._path(key), json.dumps({"same": twin}).encode())
+
     def _path(self, key: str) -> Path:
         return self._root / _BUILDS / f"{key}.json"
 

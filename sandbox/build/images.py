@@ -53,7 +53,7 @@ def build_image(
     if len(data) > _MOST_BYTES:
         raise SpecError(f"{path} is no Dockerfile: it is larger than 8 MiB")
     asked = _Asked(options=options or BuildOptions(), home=home, tell=tell)
-    return _build(data, _shown(path, context), context, asked)
+    return _build(data, path, context, asked)
 
 
 def _shown(path: Path, context: Path) -> str:
@@ -85,7 +85,7 @@ def build_from_variables(
         elif not context.is_dir():
             raise SpecError(f"there is no directory {context}")
         asked = _Asked(options=options or BuildOptions(), home=home, tell=tell)
-        return _build(text.encode(), "variables", context, asked)
+        return _build(text.encode(), None, context, asked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,20 +95,21 @@ class _Asked:
     tell: Tell | None
 
 
-def _build(data: bytes, name: str, context: Path, asked: _Asked) -> Built:
+def _build(data: bytes, path: Path | None, context: Path, asked: _Asked) -> Built:
     from sandbox.build.builder import Builder, Site, find_moment
     from sandbox.build.finishing import add_image
     from sandbox.build.progress import BuildProgress
     from sandbox.build.running import Runner
     from sandbox.image.dockerfile.parse import parse
-    from sandbox.image.dockerfile.tree import Context
+    from sandbox.image.dockerfile.selection import View
+    from sandbox.image.dockerfile.tree import Context, read_ignored
     from sandbox.image.ingest import adding
     from sandbox.image.reference import parse_reference
     from sandbox.image.store import ImageStore
 
     options = asked.options
     names = tuple(str(parse_reference(tag)) for tag in options.tags)
-    dockerfile = parse(data, name)
+    dockerfile = parse(data, "variables" if path is None else _shown(path, context))
     place = _open_home(asked.home)
     progress = BuildProgress(asked.tell)
     with (
@@ -125,7 +126,9 @@ def _build(data: bytes, name: str, context: Path, asked: _Asked) -> Built:
             moment=find_moment({**os.environ, **options.build_args}),
             undo=undo,
         )
-        state = Builder(dockerfile, files, site).build()
+        ignored, ignored_by = read_ignored(files, path)
+        view = View(tree=files, ignored=ignored, ignored_by=ignored_by)
+        state = Builder(dockerfile, view, site).build()
         image_id = add_image(ingest, state, site.moment, names)
     return Built(image_id=image_id, references=names, steps=progress.steps, cached=progress.cached)
 

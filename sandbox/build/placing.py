@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import fsdecode
 
 from sandbox.build.archive import ArchiveWriter, Member, member_of
@@ -40,6 +41,16 @@ class Placement:
         self._kinds: dict[bytes, bytes] = {}
         """What was put, by its path."""
 
+    @contextmanager
+    def dressed(self, *, keeps_owner: bool) -> Iterator[None]:
+        """Let what is put meanwhile keep its own owner, or not."""
+        before = self._dressing
+        self._dressing = replace(before, keeps_owner=keeps_owner)
+        try:
+            yield
+        finally:
+            self._dressing = before
+
     def begin(self) -> None:
         """Write the top of the tree: a layer without it would have to invent one."""
         self._keep_directory(b"")
@@ -51,6 +62,15 @@ class Placement:
             ImageError: links go in circles, or something on the way is a file.
         """
         return self._stack.resolve(path)[0]
+
+    def was_put(self, path: bytes) -> bool:
+        """Return whether this layer has something at a real path."""
+        return path in self._kinds
+
+    def mode_below(self, path: bytes) -> int:
+        """Return type and permissions of what lower layers have at a real path; 0 for nothing."""
+        node = self._stack.find(path, follow=False) if path else self._stack.top()
+        return 0 if node is None else node.found.st_mode
 
     def find(self, path: bytes) -> bytes | None:
         """Return the kind of what is at a real path now: of this layer, or of those below."""

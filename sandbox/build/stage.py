@@ -5,23 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from sandbox.build.archive import ArchiveWriter
 from sandbox.build.builder import Builder
 from sandbox.build.commands import Preparation, reads_of
 from sandbox.build.configuring import configure
+from sandbox.build.copying import Copying
 from sandbox.build.layers import add_archive
 from sandbox.build.placing import Dressing, Placement
 from sandbox.build.progress import shorten
 from sandbox.build.running import Job, StepError
 from sandbox.build.stack import Stack
 from sandbox.build.state import ImageState
-from sandbox.errors import ImageError, SandboxError, SpecError
+from sandbox.errors import ImageError, SandboxError
 from sandbox.image.dockerfile import syntax
 from sandbox.image.dockerfile.fields import expand_fields, mounts_of
 from sandbox.image.dockerfile.parse import parse_trigger
 from sandbox.image.dockerfile.scope import PROXY_ARGUMENTS, declare, proxy_variables
-from sandbox.image.dockerfile.stages import PlannedStage
+from sandbox.image.dockerfile.selection import View
+from sandbox.image.dockerfile.stages import PlannedStage, find_source
 from sandbox.image.ingest import LayerMeta
 from sandbox.records.enclosure import Network
 
@@ -81,7 +84,8 @@ class StageBuild:
         except SandboxError as exc:
             if str(exc).startswith(where):
                 raise
-            raise type(exc)(f"{where}{shorten(source)}: {exc}", hint=exc.hint) from exc
+            exc.args = (f"{where}{shorten(source)}: {exc}",)
+            raise
 
     # --- one instruction --------------------------------------------------------------------------
 
@@ -117,8 +121,10 @@ class StageBuild:
                 self._run(instruction)
             case syntax.Workdir():
                 self._enter(instruction)
+            case syntax.Copy() | syntax.Add():
+                self._copy(instruction)
             case _:
-                raise SpecError("not yet")
+                raise TypeError(f"{type(instruction).__name__} makes no layer")
 
     # --- WORKDIR ----------------------------------------------------------------------------------
 
@@ -199,3 +205,41 @@ class StageBuild:
                 latest_sec=builder.moment.latest_sec,
             )
             return builder.runner.run(job, work)
+
+    # --- COPY and ADD -----------------------------------------------------------------------------
+
+    def _copy(self, instruction: syntax.Copy | syntax.Add) -> None:
+        state, builder = self._state, self._builder
+        from_stage = instruction.from_stage if isinstance(instruction, syntax.Copy) else None
+        view, names = self._view(instruction, from_stage)
+        copying = Copying(instruction, view, state, builder.moment.sec)
+        with copying.downloads(builder.ingest, builder.options.insecure) as digests:
+            said = [*copying.said(), digests]
+            if names is None:
+                key = state.next_key(*said, copying.content())
+            else:
+                # Whole layers are compared before all of their files are read.
+                quick = state.next_key("quick", *said, names)
+                key = builder.key_of_twin(quick, lambda: state.next_key(*said, copying.content()))
+            latest = builder.moment.latest_sec
+            builder.do(
+                state,
+                key,
+                instruction.source,
+                lambda: add_archive(builder.ingest, copying.write, latest),
+            )
+
+    def _view(
+        self, instruction: syntax.Instruction, from_stage: str | None
+    ) -> tuple[View[Any], list[str] | None]:
+        """Return where files are taken from, and the names of its layers if it has some."""
+        builder = self._builder
+        if from_stage is None:
+            return builder.view, None
+        index = find_source(self._file, self._planned.index, instruction, from_stage)
+        if index is not None:
+            source, what = builder.done[index], f"the stage `{from_stage}`"
+        else:
+            source, what = builder.bases.image(from_stage, None), f"the image `{from_stage}`"
+        names = [layer.diff_id for layer in source.layers]
+        return View(tree=Stack(source.trees), what=what), names
