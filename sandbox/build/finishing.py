@@ -31,6 +31,8 @@ def add_image(ingest: Ingest, state: ImageState, moment: Moment, names: Sequence
         ingest.store.read(image_id)
     except ImageError:
         return ingest.add_image(image_id, parse_config(data), manifest, state.layers, names)
+    known = ingest.store.read_references()
     for name in names:
-        ingest.store.tag(name, image_id, manifest)
+        if known.get(name) != {"id": image_id, "digest": manifest}:
+            ingest.store.tag(name, image_id, manifest)
     return image_id

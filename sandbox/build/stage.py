@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from sandbox.build.archive import ArchiveWriter
+from sandbox.build.binding import selected, take_tree
 from sandbox.build.builder import Builder
 from sandbox.build.commands import Preparation, reads_of
 from sandbox.build.configuring import configure
@@ -164,14 +165,21 @@ class StageBuild:
         proxies = proxy_variables(builder.options.build_args)
         argv = reads_of(run, state.shell)
         network = self._network(run)
-        key = state.next_key(
-            "RUN", argv, arguments, network, mounts, [each.text() for each in run.command.heredocs]
-        )
+        documents = [each.text() for each in run.command.heredocs]
+        shown = [self._content(run, mount) for mount in mounts if mount.kind == "bind"]
+        key = state.next_key("RUN", argv, arguments, network, mounts, documents, shown)
 
         def make() -> LayerMeta:
             return self._execute(run, mounts, {**proxies, **arguments}, network)
 
         builder.do(state, key, f"RUN {' '.join(argv)}", make)
+
+    def _shown(self, run: syntax.Run, mount: syntax.Mount) -> tuple[View[Any], list[str] | None]:
+        return self._view(run, mount.from_stage)
+
+    def _content(self, run: syntax.Run, mount: syntax.Mount) -> object:
+        view, names = self._shown(run, mount)
+        return selected(mount, view).content() if names is None else names
 
     def _network(self, run: syntax.Run) -> Network:
         asked = self._builder.options.network
@@ -192,7 +200,7 @@ class StageBuild:
                 run,
                 tuple(mounts),
                 secrets={secret.id: secret for secret in builder.options.secrets},
-                take_tree=lambda _mount, path: path,
+                take_tree=lambda mount, path: take_tree(mount, self._shown(run, mount)[0], path),
             )
             job = Job(
                 argv=prepared.argv,
