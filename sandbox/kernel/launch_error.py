@@ -24,7 +24,15 @@ from sandbox.records.enclosure import Enclosure
 from sandbox.records.program import Program
 
 _NO_OVERLAY = frozenset(
-    {errno.ENODEV, errno.EINVAL, errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP}
+    {
+        errno.ENODEV,
+        errno.EINVAL,
+        errno.EPERM,
+        errno.EACCES,
+        errno.ENOSYS,
+        errno.EOPNOTSUPP,
+        errno.E2BIG,
+    }
 )
 """What a kernel says that has no overlayfs, or none for these directories or for us."""
 _SHEBANG_BYTES = 256  # as much as the kernel reads

@@ -6,6 +6,7 @@ is looked up inside the new root.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -25,6 +26,9 @@ MEMORY = b"memory"
 
 STACKING = "overlay of "
 """How the step begins in which the layers are stacked."""
+
+_TEXT_BYTES = 4096
+"""As much as `mount(2)` reads of its options."""
 
 _PLAIN = NOSUID | NODEV | NOEXEC
 
@@ -113,7 +117,10 @@ def _mount_overlay_by_text(
         words = [b"lowerdir=" + b":".join(names[2:])]
         words += [b"upperdir=" + names[0], b"workdir=" + names[1]]
         words += [name if value is None else name + b"=" + value for name, value in marks]
-        calls.mount_by_text(b"overlay", root, b",".join(words))
+        text = b",".join(words)
+        if len(text) >= _TEXT_BYTES:  # it would be cut, perhaps between two layers
+            raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
+        calls.mount_by_text(b"overlay", root, text)
     finally:
         for fd in fds:
             os.close(fd)
