@@ -318,8 +318,8 @@ def _tree_of(root: Path) -> Tree:
                 "mode": oct(seen.st_mode),
                 "owner": (seen.st_uid, seen.st_gid),
                 "device": seen.st_rdev,
-                # What umoci writes itself while it stacks: the times of directories.
-                "time": seen.st_mtime_ns if kind != stat.S_IFDIR else None,
+                # What umoci writes itself while it stacks, and we for a whiteout, has its own time.
+                "time": seen.st_mtime_ns if kind not in {stat.S_IFDIR, stat.S_IFCHR} else None,
                 "twin": inodes.setdefault(seen.st_ino, key) if kind == stat.S_IFREG else key,
                 "content": content,
                 "xattrs": {
