@@ -23,6 +23,7 @@ MIN_CPUS = 0.01  # the kernel's smallest quota, 1 ms of 100 ms
 MIN_INTERVAL_NS = 1_000_000
 DEFAULT_INTERVAL_NS = 10_000_000
 DEFAULT_PIDS = 4096
+NETWORKS = ("host", "none", "private")
 
 _ULIMIT = r"(?a)-1|\d{1,18}|unlimited"
 ULIMIT_NAMES = (
@@ -222,6 +223,8 @@ class RunSpec:
     """Wait for every process of the run, not for the main one alone."""
     root: RootSpec | None = None
     """A root file system of its own; None runs it on the host's."""
+    network: str = "host"
+    """`host`, `none` or `private`, on the host's own root; a `root` has its own word for it."""
     thread_hints: bool = True
     """Set OMP_NUM_THREADS and the like to the CPU limit, unless the user set them."""
     stop_signal: int = signal.SIGTERM
@@ -237,6 +240,8 @@ class RunSpec:
             )
         if self.root is not None and self.venv is not None:
             raise SpecError("a virtual environment of the host's means nothing in another root")
+        if self.network not in NETWORKS:
+            raise SpecError(f"there is no network `{self.network}`", hint=" or ".join(NETWORKS))
         if any("\0" in part for part in self.command):
             raise SpecError("a command cannot hold a NUL character")
         for key, value in self.environment.items():
@@ -248,6 +253,11 @@ class RunSpec:
             raise SpecError("the stop timeout cannot be negative")
         if self.stop_signal not in signal.valid_signals():
             raise SpecError(f"there is no signal {self.stop_signal}")
+
+    @property
+    def network_name(self) -> str:
+        """Return which network the program finds: `host`, `none` or `private`."""
+        return self.network if self.root is None else self.root.network.value
 
     def _has_command(self) -> bool:
         if self.command or self.root is None:

@@ -7,9 +7,10 @@ has risen during a phase, it was reached in that phase and is exact; if not, sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sandbox.records.light import replace
-from sandbox.records.result import DeviceIo, EnergyUse, Pressure, Totals
+from sandbox.records.result import DeviceIo, EnergyUse, NetworkIo, Pressure, Totals
 
 _COUNTERS = (
     "cpu_usage_usec",
@@ -23,6 +24,16 @@ _COUNTERS = (
     "limit_hits",
     "pids_refused",
     "energy_uj",
+)
+_TRAFFIC = (
+    "rx_bytes",
+    "tx_bytes",
+    "rx_packets",
+    "tx_packets",
+    "rx_errors",
+    "tx_errors",
+    "rx_dropped",
+    "tx_dropped",
 )
 _KERNEL, _SAMPLED = "kernel", "sampled"
 
@@ -54,6 +65,7 @@ def phase_totals(
         swap_peak_bytes=_peak(then.swap_peak_bytes, after.swap_peak_bytes, peaks[1]),
         pids_peak=_peak(then.pids_peak, after.pids_peak, None, sampled.get("pids")),
         io=_io(then.io, after.io, is_first=is_first),
+        network=_network(then.network, after.network, is_first=is_first),
         cpu_pressure=_pressure(then.cpu_pressure, after.cpu_pressure, is_first=is_first),
         memory_pressure=_pressure(then.memory_pressure, after.memory_pressure, is_first=is_first),
         io_pressure=_pressure(then.io_pressure, after.io_pressure, is_first=is_first),
@@ -117,6 +129,28 @@ def _device_io(before: DeviceIo | None, now: DeviceIo) -> DeviceIo | None:
     )
     is_moved = moved.read_ops or moved.write_ops or moved.read_bytes or moved.write_bytes
     return moved if is_moved else None
+
+
+def _network(
+    before: Iterable[NetworkIo] | None, now: Iterable[NetworkIo] | None, *, is_first: bool
+) -> tuple[NetworkIo, ...] | None:
+    if now is None or (before is None and not is_first):
+        return None
+    return traffic_between(before or (), now)
+
+
+def traffic_between(before: Iterable[NetworkIo], now: Iterable[NetworkIo]) -> tuple[NetworkIo, ...]:
+    """Return what passed each interface meanwhile; one that is new counts from its making."""
+    then = {port.name: port for port in before}
+    return tuple(_passed(then[port.name], port) if port.name in then else port for port in now)
+
+
+def _passed(before: NetworkIo, now: NetworkIo) -> NetworkIo:
+    grown: dict[str, Any] = {}
+    for name in _TRAFFIC:
+        first, last = getattr(before, name), getattr(now, name)
+        grown[name] = None if first is None or last is None else max(0, last - first)
+    return replace(now, **grown)
 
 
 def _pressure(before: Pressure | None, now: Pressure | None, *, is_first: bool) -> Pressure | None:

@@ -10,13 +10,14 @@ from sandbox.analysis.in_force import memory_in_force_bytes
 from sandbox.analysis.windows import WINDOW_NS, Windows
 from sandbox.records.light import replace
 from sandbox.records.profile import ModelProfile, ProfileSample
-from sandbox.records.result import RunResult
+from sandbox.records.result import RunResult, Totals
 from sandbox.records.sample import ABSENT, TIME, Block, Table
 
 _NS_PER_USEC = 1_000
 _NS_PER_MS = 1_000_000
 _FAST = ("cpu_usage_usec", "memory_current_bytes", "io_read_bytes", "io_write_bytes")
 _INACTIVE = "memory_inactive_file_bytes"
+_NETWORK = ("net_rx_bytes", "net_tx_bytes")
 _PERCENT = 100.0
 
 Reading = tuple[int | None, ...]
@@ -34,7 +35,7 @@ def profile_of(
     wall_ns = result.wall_ns or 0
     count = max(-(-wall_ns // step_ns), 1) if wall_ns else 0
     ends = [min((index + 1) * step_ns, wall_ns) + result.started_ns for index in range(count)]
-    fast, slow = _Steps(_FAST, ends), _Steps((_INACTIVE,), ends)
+    fast, slow = _Steps(_FAST, ends), _Steps((_INACTIVE, *_NETWORK), ends)
     inactive, windows = _Mean(_INACTIVE), Windows()
     for block in blocks:
         if block.table is Table.FAST:
@@ -68,10 +69,17 @@ def _row(result: RunResult, *, name: str, model: str | None) -> ModelProfile:
             memory_in_force_bytes(result), result.host.memory_total_bytes
         ),
         memory_peak_bytes=totals.memory_peak_bytes,
+        net_received_bytes=_passed(totals, "rx_bytes"),
+        net_sent_bytes=_passed(totals, "tx_bytes"),
         read_bytes=None if summary is None else summary.io_read_bytes,
         write_bytes=None if summary is None else summary.io_write_bytes,
         wall_ns=result.wall_ns,
     )
+
+
+def _passed(totals: Totals, name: str) -> int | None:
+    """Return what all interfaces have counted together; None where nothing has."""
+    return None if totals.network is None else sum(getattr(port, name) for port in totals.network)
 
 
 def _peak_percent(row: ModelProfile, windows: Windows, wall_ns: int) -> float | None:
@@ -96,7 +104,8 @@ def _samples(
 ) -> tuple[ProfileSample, ...]:
     samples = []
     before_ns, before_usec = result.started_ns, 0
-    for end_ns, (usage, current, read, write), (inactive,) in zip(ends, fast, slow, strict=True):
+    for end_ns, (usage, current, read, write), rest in zip(ends, fast, slow, strict=True):
+        inactive, received, sent = rest
         percent = None
         if usage is not None and end_ns > before_ns:
             percent = max(usage - before_usec, 0) * _NS_PER_USEC / (end_ns - before_ns) * _PERCENT
@@ -109,6 +118,8 @@ def _samples(
                 memory_bytes=None if current is None else max(current - (inactive or 0), 0),
                 read_bytes=read,
                 write_bytes=write,
+                net_received_bytes=received,
+                net_sent_bytes=sent,
             )
         )
     return tuple(samples)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sandbox.records.enclosure import RootSpec
 
 _PANEL = "Root file system"
+_ALSO_ON_THE_HOST = frozenset({"network"})
 
 Rootfs = Annotated[
     str | None,
@@ -102,8 +103,8 @@ NetworkFlag = Annotated[
     option(
         "--network",
         panel=_PANEL,
-        metavar="host|none",
-        help="The host's network, or none; the host's unless given.",
+        metavar="host|private|none",
+        help="The host's network, one of its own, or none; also without --image and --rootfs.",
     ),
 ]
 InitFlag = Annotated[
@@ -174,9 +175,21 @@ class RootFlags:
             has_init=self.init,
         )
 
+    def network_name(self) -> str:
+        """Return the network of a program on the host's root, by the words of `RunSpec`.
+
+        Raises:
+            SpecError: there is no such one.
+        """
+        if self.network is None or self.rootfs is not None or self.image is not None:
+            return "host"
+        from sandbox.environment.root_flags import parse_network
+
+        return parse_network(self.network).value
+
     def _refuse_alone(self) -> None:
         for name, value in vars(self).items():
-            if value not in (None, False, []):
+            if value not in (None, False, []) and name not in _ALSO_ON_THE_HOST:
                 flag = "--" + name.replace("_", "-")
                 raise SpecError(
                     f"{flag} has no meaning on the host's own root file system",

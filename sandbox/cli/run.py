@@ -316,6 +316,7 @@ def run(
         workdir=workdir,
         venv=provide_venv(venv, requirements or (), pip or (), user=user),
         root=root_flags.build(),
+        network=root_flags.network_name(),
         name=name,
         capture=Capture.FILE if detach and capture is Capture.NONE else capture,
         detach=detach,

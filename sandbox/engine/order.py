@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sandbox.engine.capture import Stdio, open_capture
 from sandbox.engine.limits import mark_defaults, refuse_unenforced, supervised_limits
 from sandbox.engine.mailbox import Mailbox
+from sandbox.engine.network import RunNetwork
 from sandbox.engine.starting import refuse_if_stopped, start_child
 from sandbox.engine.watch import Watch, watched_signals
 from sandbox.environment.host import prepare
@@ -88,14 +89,12 @@ class _Run:
     """The state between the steps; whatever a step has made is undone if a later one fails."""
 
     def __init__(self, spec: RunSpec, around: Surroundings) -> None:
-        self.spec = spec
-        self.around = around
+        self.spec, self.around = spec, around
         self.undo = ExitStack()
         self.watch: Watch | None = None
         self.phases: Phases | None = None
         self.control: Control | None = None
         self.energy: EnergyMeter | None = None
-        self.problems: list[str] = []
 
     def __enter__(self) -> Self:
         self.undo.__enter__()
@@ -134,6 +133,7 @@ class _Run:
     def make_group(self) -> None:
         """Start the guard, then make the group and set its limits."""
         scope = self._ask_for_scope() if self.place.needs_scope else None
+        self.network = RunNetwork(self.prepared.program.own_network, self.run_id)
         self.backend = self.around.open_backend(
             self.place,
             self.around.roots,
@@ -142,11 +142,13 @@ class _Run:
             signals=self.signals,
             keep_descriptors=self.around.keep_descriptors,
             scope=scope,
+            connect=self.network.connect,
         )
         self.group = self.backend.group
         self.undo.callback(self.group.close)
         self.directory.write_groups(self.group.directories)
         self.undo.callback(self._start_guard())
+        self.undo.callback(self.network.close)
         self.undo.callback(self.group.remove)
         self.group.create()
         self.reports = (
@@ -159,12 +161,12 @@ class _Run:
 
     def _start_guard(self) -> Callable[[], None]:
         """Start the guard; a run in a root of its own has a directory that goes with it."""
-        if self.prepared.program.enclosure is None:
-            return self.backend.start_guard()
-        from sandbox.engine.scratch import make_scratch
+        path = None
+        if self.prepared.program.enclosure is not None:
+            from sandbox.engine.scratch import make_scratch
 
-        self.prepared, path = make_scratch(self.prepared, self.directory.path, self.undo)
-        return self.backend.start_guard(path)
+            self.prepared, path = make_scratch(self.prepared, self.directory.path, self.undo)
+        return self.backend.start_guard(path, self.network.lease)
 
     def _ask_for_scope(self) -> Scope | None:
         """Have systemd make the place that `survey` has only found; without one, do without."""
@@ -190,7 +192,7 @@ class _Run:
         self.undo.callback(child.abandon)
         self.capturing.start()
         self.group.start()
-        self.reader = self.group.open_reader()
+        self.reader = self.network.open_reader(child.pid, self.backend)
         self.undo.callback(self.reader.close)
         sink = self.directory.open_sink(
             (TIME, *self.reader.fast_columns), (TIME, *self.reader.slow_columns)
@@ -245,14 +247,12 @@ class _Run:
         if self.watch is not None:
             observed = self.watch.add_late_oom_kills(observed)
         observed = replace(observed, leftover_processes=leftovers)
-        totals = self.group.totals()
+        totals = self.network.add_to(self.group.totals())
         unavailable = self.result.unavailable | dict(self.group.unavailable)
-        unavailable |= self.prepared.unavailable
         if self.energy is not None:
             totals = self.energy.add_to(totals)
             unavailable |= self.energy.unavailable
         phases = () if self.phases is None else self.phases.finish(totals, observed.ended_ns)
-        load_after = read_load(self.around.roots)
         overhead = self.sampler.overhead()
         self.sink.close()
         from sandbox.engine.conclude import conclude
@@ -263,12 +263,12 @@ class _Run:
                 totals=totals,
                 phases=phases,
                 overhead=overhead,
-                unavailable=unavailable,
+                unavailable=self.network.correct(unavailable | self.prepared.unavailable),
             ),
             observed,
             self.directory.blocks(),
             sampled_peaks=self.sampler.peaks(),
-            loads=(self.load_before, load_after),
+            loads=(self.load_before, read_load(self.around.roots)),
         )
         told = (*self.advice, *self.prepared.warnings)
         result = replace(result, warnings=(*told, *result.warnings, *self._problems()))
@@ -302,6 +302,7 @@ class _Run:
             group=self.group,
             sampler=self.sampler,
             energy=self.energy,
+            network=self.network,
             emit=self._emit,
             started_ns=self.result.started_ns,
             uids={0, os.geteuid(), *(user[:1] if user is not None else ())},
@@ -355,7 +356,7 @@ class _Run:
             exit_code=None,
             started_utc_ns=utc_ns(),
             started_ns=monotonic(),
-            unavailable={**self.host.unavailable, **self.group.unavailable},
+            unavailable=self.network.correct({**self.host.unavailable, **self.group.unavailable}),
             root=self.prepared.root_made,
             thread_hints=self.prepared.thread_hints,
             groups=tuple(map(str, self.group.directories)),
@@ -394,5 +395,5 @@ class _Run:
         if self.sampler.problem is not None:
             texts.append(self.sampler.problem)
         warnings = (RunWarning(code="record", text=text) for text in texts)
-        asked = (part.problems() for part in (self.phases, self.control) if part is not None)
+        asked = (part.problems() for part in (self.phases, self.control, self.network) if part)
         return (*warnings, *(warning for problems in asked for warning in problems))

@@ -11,6 +11,7 @@ from typing import Any
 
 from sandbox.analysis.phases import phase_totals
 from sandbox.engine.mailbox import Letter, answer, receive
+from sandbox.engine.network import RunNetwork
 from sandbox.environment.marks import LONGEST_NAME_BYTES, TAKEN
 from sandbox.errors import SandboxError
 from sandbox.kernel.group import Group
@@ -50,6 +51,7 @@ class Phases:
         group: Group,
         sampler: Sampler,
         energy: EnergyMeter | None,
+        network: RunNetwork | None = None,
         emit: Callable[[str, dict[str, Any]], None],
         started_ns: int,
         uids: Collection[int],
@@ -63,6 +65,7 @@ class Phases:
         self._group = group
         self._sampler = sampler
         self._energy = energy
+        self._network = network
         self._emit = emit
         self._run_started_ns = started_ns
         self._uids = frozenset(uids)
@@ -108,7 +111,7 @@ class Phases:
         split = self._group.split()
         now_ns = self._clock()
         self._read_energy()
-        totals = self._with_energy(split.totals)
+        totals = self._with_energy(self._with_network(split.totals))
         self._end(totals, split, self._sampler.split_peaks(), now_ns)
         self._now = _Begun(name=name, started_ns=now_ns, before=totals)
         since_start_ns = now_ns - self._run_started_ns
@@ -119,6 +122,9 @@ class Phases:
     def _read_energy(self) -> None:
         if self._energy is not None:
             self._energy.read()
+
+    def _with_network(self, totals: Totals) -> Totals:
+        return totals if self._network is None else self._network.add_to(totals)
 
     def _with_energy(self, totals: Totals) -> Totals:
         return totals if self._energy is None else self._energy.add_to(totals)
@@ -143,7 +149,7 @@ class Phases:
     def finish(self, totals: Totals, ended_ns: int) -> tuple[Phase, ...]:
         """Return all phases of a run that has ended; none if none was marked.
 
-        `totals` are those of the run, with its energy.
+        `totals` are those of the run, with its energy and its network.
         """
         if not self._ended:
             return ()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.errors import EXIT_NOT_EXECUTABLE, HostError, LaunchError
 from sandbox.records.host import Host
-from sandbox.records.light import dataclass, field
+from sandbox.records.light import dataclass, field, replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.program import MARKS_VARIABLE, Program, mark_name
 from sandbox.records.result import RootMade, RunWarning
@@ -101,7 +101,17 @@ def prepare(spec: RunSpec, host: Host, run_id: str, home: Path) -> Prepared:
         user=user,
         rlimits=rlimits,
     )
-    return Prepared(program=program, thread_hints=hints, reports=reports)
+    prepared = Prepared(program=program, thread_hints=hints, reports=reports)
+    return prepared if spec.network == "host" else _with_own_network(prepared, spec, run_id)
+
+
+def _with_own_network(prepared: Prepared, spec: RunSpec, run_id: str) -> Prepared:
+    from sandbox.environment.network import find_own_network, warn_of_host_names
+    from sandbox.records.enclosure import Network
+
+    kind = Network(spec.network)
+    program = replace(prepared.program, own_network=find_own_network(kind, run_id))
+    return replace(prepared, program=program, warnings=tuple(warn_of_host_names(kind)))
 
 
 # The environment

@@ -195,9 +195,12 @@ def parse_network(text: str) -> Network:
     Raises:
         SpecError: there is no such one here.
     """
+    if text in {"bridge", "default"}:  # docker's words for it
+        return Network.PRIVATE
     try:
         return Network(text)
     except ValueError:
         raise SpecError(
-            f"there is no network `{text}` here", hint="use `host`, or `none` for no network"
+            f"there is no network `{text}` here",
+            hint="use `host`, `private` for one of its own, or `none` for no network",
         ) from None

@@ -19,6 +19,12 @@ from sandbox.environment.host import (
     find_thread_hints,
     prepare_ulimits,
 )
+from sandbox.environment.network import (
+    find_own_network,
+    find_resolv_conf,
+    read_host_file,
+    warn_of_names,
+)
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel.hierarchies import find_hierarchies
 from sandbox.kernel.in_root import read_file_in
@@ -126,17 +132,19 @@ def prepare_in_root(
         user=_user(account, ids),
         rlimits=rlimits,
         enclosure=enclosure,
+        own_network=find_own_network(root_spec.network, run_id, ids),
     )
+    root_files = _files(hostname, root_spec)
     return Prepared(
         program=program,
         thread_hints=hints,
         reports=reports,
-        warnings=tuple(_warnings(ids)),
-        root_files=_files(hostname, root_spec),
+        warnings=(
+            *_warnings(ids),
+            *warn_of_names(root_spec.network, root_files["resolv.conf"]),
+        ),
+        root_files=root_files,
         spec=_completed(spec, root),
-        unavailable={"network": "the run has no network"}
-        if root_spec.network is Network.NONE
-        else {},
         images=root.images,
         copies=_why_copied(root_spec),
         held=() if root.held_fd is None else (root.held_fd,),
@@ -257,9 +265,7 @@ def _environment(
     if "TERM" in os.environ and os.isatty(0):
         values.setdefault("TERM", os.environ["TERM"])
     ours = {**hints, RUN_ID_VARIABLE: run_id}
-    if (spec.root or RootSpec()).network is Network.HOST:
-        # Abstract names belong to the network namespace.
-        ours[MARKS_VARIABLE] = f"@{mark_name(run_id)}"
+    ours[MARKS_VARIABLE] = f"@{mark_name(run_id)}"
     merged = {**values, **ours, **spec.environment}
     return {os.fsencode(name): os.fsencode(value) for name, value in merged.items()}
 
@@ -326,7 +332,7 @@ def _find_cgroups(mode: Mode) -> Iterator[CgroupMount]:
 def _files(hostname: str, root_spec: RootSpec) -> dict[str, str]:
     hosts = _HOSTS
     if root_spec.network is Network.HOST:
-        hosts = _read_host("/etc/hosts") or _HOSTS
+        hosts = read_host_file("/etc/hosts") or _HOSTS
     if not hosts.endswith("\n"):
         hosts += "\n"
     extra = [(hostname, "127.0.1.1"), *root_spec.add_hosts]
@@ -334,13 +340,5 @@ def _files(hostname: str, root_spec: RootSpec) -> dict[str, str]:
     return {
         "hosts": hosts,
         "hostname": f"{hostname}\n",
-        "resolv.conf": _read_host("/etc/resolv.conf"),
+        "resolv.conf": find_resolv_conf(root_spec.network),
     }
-
-
-def _read_host(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-            return file.read(_LARGEST_FILE_BYTES)
-    except OSError:
-        return ""

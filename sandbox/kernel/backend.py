@@ -14,6 +14,7 @@ from sandbox.records.light import dataclass
 
 if TYPE_CHECKING:
     from sandbox.kernel.group import Group
+    from sandbox.kernel.launch import Connect
     from sandbox.kernel.launcher import Launcher
     from sandbox.kernel.scope import Scope  # costs milliseconds; most hosts need none
 
@@ -36,11 +37,11 @@ class Backend:
     scope: Scope | None = None
     """Where systemd gave one: it has a guard in it from the first."""
 
-    def start_guard(self, scratch: Path | None = None) -> Callable[[], None]:
+    def start_guard(self, scratch: Path | None = None, lease: str = "") -> Callable[[], None]:
         """Start what ends the run when the supervisor is killed; return how to send it home.
 
-        `scratch` is a directory of the run's own that is to go with it. A keeper knows it from
-        the program.
+        `scratch` is a directory of the run's own that is to go with it, `lease` what lets
+        interfaces forward for it. A keeper knows both from the program.
         """
         if self.kill_directory is None:
             return lambda: None
@@ -55,6 +56,8 @@ class Backend:
             )
         if scratch is not None:
             guard.take_away(scratch)
+        if lease:
+            guard.release(lease)
         return guard.dismiss
 
 
@@ -67,17 +70,19 @@ def open_backend(  # noqa: PLR0913 - all that the modes differ by
     signals: SignalState,
     keep_descriptors: bool,
     scope: Scope | None = None,
+    connect: Connect | None = None,
 ) -> Backend:
     """Return the backend of this host's mode; nothing is created yet.
 
     `scope` is what `open_scope` has returned with the place, if systemd had to be asked for it.
+    `connect` gives a program's own network its interfaces.
     """
     if place.mode is Mode.NONE:
         from sandbox.kernel.bare import BareGroup
         from sandbox.kernel.keeper import KeeperLauncher
 
         bare = BareGroup(run_id, roots)
-        keeper = KeeperLauncher(signals=signals, keep_descriptors=keep_descriptors)
+        keeper = KeeperLauncher(signals=signals, keep_descriptors=keep_descriptors, connect=connect)
         return Backend(group=bare, launcher=keeper, kill_directory=None)
     from sandbox.kernel.launch import ProcessLauncher
 
@@ -90,6 +95,7 @@ def open_backend(  # noqa: PLR0913 - all that the modes differ by
             keep_descriptors=keep_descriptors,
             bring_in=None if scope is None else scope.doorman(unified.directories[0]),
             adapt=unified.adapt,
+            connect=connect,
         )
         return Backend(
             group=unified,
@@ -99,6 +105,6 @@ def open_backend(  # noqa: PLR0913 - all that the modes differ by
         )
     from sandbox.kernel.hybrid import HybridGroup
 
-    launcher = ProcessLauncher(signals=signals, keep_descriptors=keep_descriptors)
+    launcher = ProcessLauncher(signals=signals, keep_descriptors=keep_descriptors, connect=connect)
     hybrid = HybridGroup(place, run_id, roots, oom_group=oom_group)
     return Backend(group=hybrid, launcher=launcher, kill_directory=hybrid.kill_directory)

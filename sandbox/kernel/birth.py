@@ -11,7 +11,7 @@ import fcntl
 import os
 import resource
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn
@@ -38,16 +38,17 @@ class Step(IntEnum):
 
     PAUSE = 0
     JOIN = 1
-    ROOT = 2
-    AFFINITY = 3
-    STDIO = 4
-    DESCRIPTORS = 5
-    RLIMIT = 6
-    GROUPS = 7
-    USER = 8
-    PRIVILEGES = 9
-    DIRECTORY = 10
-    EXEC = 11
+    NETWORK = 2
+    ROOT = 3
+    AFFINITY = 4
+    STDIO = 5
+    DESCRIPTORS = 6
+    RLIMIT = 7
+    GROUPS = 8
+    USER = 9
+    PRIVILEGES = 10
+    DIRECTORY = 11
+    EXEC = 12
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Birth:
     death_signal: int | None
     entering: Entering | None = None
     """How the child gets into a root file system of its own."""
+    raise_loopback: Callable[[], None] | None = None
+    """Sets `lo` up, in a network of its own."""
 
     @classmethod
     def prepare(
@@ -94,6 +97,11 @@ class Birth:
             from sandbox.kernel.enclosure import Entering
 
             entering = Entering(program.enclosure, program.user[0] if program.user else 0)
+        raise_loopback: Callable[[], None] | None = None
+        if program.own_network is not None:
+            from sandbox.kernel import mount_calls
+
+            raise_loopback = mount_calls.raise_loopback
         return cls(
             program=program,
             image=libc.Image(arguments, program.environment),
@@ -103,6 +111,7 @@ class Birth:
             keep_descriptors=keep_descriptors and entering is None,
             death_signal=death_signal,
             entering=entering,
+            raise_loopback=raise_loopback,
         )
 
 
@@ -159,12 +168,16 @@ class _Child:
             os.close(fd)
 
     def _change_root(self) -> None:
-        """Wait until the supervisor has given us our ids and our group, then change the root."""
-        if self._birth.entering is None:
+        """Wait until the supervisor has given us ids, group and network, then change the root."""
+        if not self._birth.program.is_apart:
             return
         self._at(Step.PAUSE)
         self._wait()
-        self._birth.entering.change_root(lambda what: self._at(Step.ROOT, what))
+        if self._birth.raise_loopback is not None:
+            self._at(Step.NETWORK)
+            self._birth.raise_loopback()
+        if self._birth.entering is not None:
+            self._birth.entering.change_root(lambda what: self._at(Step.ROOT, what))
 
     def _prepare(self) -> None:
         program = self._birth.program

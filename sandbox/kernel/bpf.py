@@ -1,218 +1,225 @@
-"""From a policy on system calls to the program that the kernel runs before each of them.
+"""What a v2 group sends and receives, counted by two small BPF programs on the group itself.
 
-The language is classic BPF: one accumulator, forward jumps, and `struct seccomp_data` to load from
-(number, architecture, instruction pointer, six arguments of 64 bits). A call is found by bisection,
-so each costs some ten instructions; where the verdict does not depend on arguments, Linux 5.11
-remembers it and runs nothing.
+The kernel runs them for every packet of a socket that was made in the group or below it. Each adds
+the packet to a counter and lets it pass. They are linked to the group by a descriptor, so that
+they go with the process that holds it, however that ends. It takes root (CAP_BPF and
+CAP_NET_ADMIN) and Linux 5.7; a hybrid host's v2 side will do.
+
+Whoever else is root finds the counters by asking the kernel which programs the group has.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from sandbox.errors import SpecError
-from sandbox.kernel.syscalls import X32_BIT, Architecture
-from sandbox.records.light import dataclass
+from sandbox.records.result import NetworkIo
 
-LD_ABS = 0x20
-AND = 0x54
-JA = 0x05
-JEQ = 0x15
-JGT = 0x25
-JGE = 0x35
-RET = 0x06
-"""The eight instructions that are needed: BPF_LD|W|ABS, BPF_ALU|AND|K, BPF_JMP|…|K, BPF_RET|K."""
+NAME = "host"
+"""What stands for the interfaces of the host that were used, all but the loopback."""
 
-KILL_PROCESS = 0x8000_0000
-KILL_THREAD = 0x0000_0000
-TRAP = 0x0003_0000
-ERRNO = 0x0005_0000
-TRACE = 0x7FF0_0000
-LOG = 0x7FFC_0000
-ALLOW = 0x7FFF_0000
-"""SECCOMP_RET_*; the low 16 bits are the error number of ERRNO."""
+_SYSTEM_CALL = {
+    "x86_64": 321,
+    "aarch64": 280,
+    "riscv64": 280,
+    "loongarch64": 280,
+    "ppc64le": 361,
+    "s390x": 351,
+    "i686": 357,
+    "armv7l": 386,
+}
+_MAP_CREATE, _MAP_LOOKUP, _PROG_LOAD = 0, 1, 5
+_PROG_FD_BY_ID, _MAP_FD_BY_ID, _INFO_BY_FD, _PROG_QUERY, _LINK_CREATE = 13, 14, 15, 16, 28
+_ARRAY, _CGROUP_SKB = 2, 8
+_INGRESS, _EGRESS = 0, 1
+_PROGRAM_NAME = b"sandbox_net"
 
-MOST_INSTRUCTIONS = 4096
-_INSTRUCTION = struct.Struct("=HBBI")
-_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
-_LONGEST_JUMP = 255
-_WORD = 0xFFFF_FFFF
+_COUNTERS = struct.Struct("=QQQQ")  # received bytes and packets, sent bytes and packets
+_HALF_BYTES = 16
+_LOOPBACK = 1
+_ETHERNET_HEADER_BYTES = 14  # interfaces count it, the programs see packets without it
+_LEN_AT, _IFINDEX_AT = 0, 40  # in struct __sk_buff
+_MOST_PROGRAMS = 64
+_INFO_BYTES = 128
+_INFO_MAPS_AT, _INFO_NAME_AT = 52, 64  # in struct bpf_prog_info: nr_map_ids, map_ids, name
 
-Instruction = tuple[int, int, int, int]
-"""Code, how far to jump if true and if false, operand."""
-
-
-class Comparison(StrEnum):
-    """How an argument is compared, by the names of docker's profiles without their `SCMP_CMP_`."""
-
-    EQ = "EQ"
-    NE = "NE"
-    LT = "LT"
-    LE = "LE"
-    GT = "GT"
-    GE = "GE"
-    MASKED_EQ = "MASKED_EQ"
+_libc = ctypes.PyDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class Check:
-    """One argument that has to compare so, as a number of 64 bits without sign."""
+class GroupTraffic:
+    """The counters of one group."""
 
-    index: int
-    comparison: Comparison
-    value: int
-    mask: int = (1 << 64) - 1
-    """For MASKED_EQ: the bits that count."""
-
-    def holds(self, arguments: Sequence[int]) -> bool:
-        """Return whether a call with these arguments passes."""
-        found = arguments[self.index]
-        return {
-            Comparison.EQ: found == self.value,
-            Comparison.NE: found != self.value,
-            Comparison.LT: found < self.value,
-            Comparison.LE: found <= self.value,
-            Comparison.GT: found > self.value,
-            Comparison.GE: found >= self.value,
-            Comparison.MASKED_EQ: found & self.mask == self.value,
-        }[self.comparison]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A verdict on calls that pass all checks."""
-
-    verdict: int
-    checks: tuple[Check, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """What becomes of each system call."""
-
-    architecture: Architecture
-    rules: Mapping[int, tuple[Rule, ...]]
-    """By number; the first rule whose checks all hold decides, and otherwise `default` does."""
-    default: int
-    """The verdict on the known calls that no rule is about."""
-    unknown: int
-    """The verdict on numbers that are newer than our list."""
-    foreign: int
-    """The verdict on calls of another architecture: of 32 bits, or x32."""
-
-    def verdict(self, audit: int, number: int, arguments: Sequence[int]) -> int:
-        """Return the verdict on one call; what the program is tested against."""
-        architecture = self.architecture
-        if audit != architecture.audit or (architecture.has_x32 and number >= X32_BIT):
-            return self.foreign
-        for rule in self.rules.get(number, ()):
-            if all(check.holds(arguments) for check in rule.checks):
-                return rule.verdict
-        return self.default if number in architecture.numbers.values() else self.unknown
-
-
-def compile_policy(policy: Policy) -> tuple[Instruction, ...]:
-    """Return the program of a policy.
-
-    Raises:
-        SpecError: it is longer than the kernel takes.
-    """
-    architecture = policy.architecture
-    program = [
-        (LD_ABS, 0, 0, _ARCHITECTURE_AT),
-        (JEQ, 1, 0, architecture.audit),
-        (RET, 0, 0, policy.foreign),
-        (LD_ABS, 0, 0, _NUMBER_AT),
-    ]
-    if architecture.has_x32:
-        program += [(JGE, 0, 1, X32_BIT), (RET, 0, 0, policy.foreign)]
-    program += _bisect(_segments(policy))
-    if len(program) > MOST_INSTRUCTIONS:
-        raise SpecError(
-            f"the filter of system calls has {len(program)} instructions, and the kernel takes "
-            f"{MOST_INSTRUCTIONS}",
-            hint="a profile with fewer rules on arguments makes a shorter one",
+    def __init__(self, map_fd: int, links: Iterable[int] = ()) -> None:
+        """Take over the descriptors."""
+        self._map_fd = map_fd
+        self._links = tuple(links)
+        self._key = ctypes.create_string_buffer(4)
+        self._value = ctypes.create_string_buffer(_COUNTERS.size)
+        self._request = struct.pack(
+            "=IIQQQ", map_fd, 0, ctypes.addressof(self._key), ctypes.addressof(self._value), 0
         )
-    return tuple(program)
+
+    @classmethod
+    def attach(cls, directory: Path) -> GroupTraffic:
+        """Count from now on what a group and those below it send and receive.
+
+        Raises:
+            OSError: not root (EPERM), an old kernel (EINVAL, ENOSYS), or no v2 group.
+        """
+        size = _COUNTERS.size
+        map_fd = _bpf(_MAP_CREATE, struct.pack("=IIIIIII16s", _ARRAY, 4, size, 1, 0, 0, 0, b""))
+        links: list[int] = []
+        try:
+            group = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                for kind, offset in ((_INGRESS, 0), (_EGRESS, _HALF_BYTES)):
+                    program = _load(_assemble(map_fd, offset), kind)
+                    try:
+                        request = struct.pack("=IIII", program, group, kind, 0)
+                        links.append(_bpf(_LINK_CREATE, request))
+                    finally:
+                        os.close(program)
+            finally:
+                os.close(group)
+        except OSError:
+            for fd in (map_fd, *links):
+                os.close(fd)
+            raise
+        return cls(map_fd, links)
+
+    @classmethod
+    def find(cls, directory: Path) -> GroupTraffic | None:
+        """Return the counters that somebody else has put on a group; None if there are none.
+
+        Raises:
+            OSError: not root, or an old kernel.
+        """
+        group = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            programs = [*_list_programs(group)]
+        finally:
+            os.close(group)
+        for number in programs:
+            program = _bpf(_PROG_FD_BY_ID, struct.pack("=III", number, 0, 0))
+            try:
+                map_id = _find_map(program)
+            finally:
+                os.close(program)
+            if map_id is not None:
+                return cls(_bpf(_MAP_FD_BY_ID, struct.pack("=III", map_id, 0, 0)))
+        return None
+
+    def read(self) -> tuple[NetworkIo, ...]:
+        """Return what was counted, as if by one interface.
+
+        Raises:
+            OSError: it was closed.
+        """
+        _bpf(_MAP_LOOKUP, self._request)
+        rx_bytes, rx_packets, tx_bytes, tx_packets = _COUNTERS.unpack(self._value.raw)
+        return (
+            NetworkIo(
+                name=NAME,
+                rx_bytes=rx_bytes,
+                tx_bytes=tx_bytes,
+                rx_packets=rx_packets,
+                tx_packets=tx_packets,
+            ),
+        )
+
+    def close(self) -> None:
+        """Count no more; a second time does nothing."""
+        fds, self._links = (self._map_fd, *self._links), ()
+        self._map_fd = -1
+        for fd in fds:
+            if fd >= 0:
+                os.close(fd)
 
 
-def assemble(program: Iterable[Instruction]) -> bytes:
-    """Return a program as the kernel takes it: `struct sock_filter` after another."""
-    return b"".join(_INSTRUCTION.pack(*each) for each in program)
+def _bpf(command: int, request: bytes | ctypes.Array[ctypes.c_char]) -> int:
+    number = _SYSTEM_CALL.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    size = ctypes.c_uint(len(request))
+    result = int(_libc.syscall(ctypes.c_long(number), command, request, size))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
-_Segment = tuple[int, tuple[Instruction, ...]]
-"""The first number of a row of calls, and what is done with all of them."""
+def _instruction(code: int, registers: int = 0, offset: int = 0, value: int = 0) -> bytes:
+    return struct.pack("=BBhi", code, registers, offset, value)
 
 
-def _segments(policy: Policy) -> list[_Segment]:
-    """Return rows of neighbouring numbers with the same fate, ascending; the first starts at 0."""
-    known = {*policy.architecture.numbers.values(), *policy.rules}
-    unknown: tuple[Instruction, ...] = ((RET, 0, 0, policy.unknown),)
-    segments: list[_Segment] = []
-    for number in range(max(known) + 1):
-        if number in known:
-            code = _code_of(policy.rules.get(number, ()), policy.default)
-        else:
-            code = unknown
-        if not segments or segments[-1][1] != code:
-            segments.append((number, code))
-    if segments[-1][1] != unknown:
-        segments.append((max(known) + 1, unknown))
-    return segments
+def _assemble(map_fd: int, offset: int) -> bytes:
+    """Return a program that adds each packet to two counters at `offset` and lets it pass."""
+    body = (
+        _instruction(0x61, 0x17, _LEN_AT),  # r7 = the packet's length
+        _instruction(0x07, 0x07, 0, _ETHERNET_HEADER_BYTES),  # r7 += 14
+        _instruction(0x62, 0x0A, -4, 0),  # the key on the stack = 0
+        _instruction(0xBF, 0xA2),  # r2 = the stack
+        _instruction(0x07, 0x02, 0, -4),  # r2 -= 4
+        _instruction(0x18, 0x11, 0, map_fd),  # r1 = the map
+        _instruction(0x00),  # its upper half
+        _instruction(0x85, 0, 0, 1),  # r0 = map_lookup_elem(r1, r2)
+        _instruction(0x15, 0x00, 3, 0),  # nothing there: let it pass
+        _instruction(0xDB, 0x70, offset),  # atomically: bytes += r7
+        _instruction(0xB7, 0x01, 0, 1),  # r1 = 1
+        _instruction(0xDB, 0x10, offset + 8),  # atomically: packets += r1
+    )
+    return b"".join(
+        (
+            _instruction(0x61, 0x12, _IFINDEX_AT),  # r2 = the interface
+            _instruction(0x15, 0x02, len(body), _LOOPBACK),  # the loopback: let it pass
+            *body,
+            _instruction(0xB7, 0x00, 0, 1),  # r0 = 1: pass
+            _instruction(0x95),  # return
+        )
+    )
 
 
-def _bisect(segments: Sequence[_Segment]) -> list[Instruction]:
-    """Return the search for a number, which is in the accumulator."""
-    if len(segments) == 1:
-        return list(segments[0][1])
-    middle = len(segments) // 2
-    below, above = _bisect(segments[:middle]), _bisect(segments[middle:])
-    first = segments[middle][0]
-    if len(below) <= _LONGEST_JUMP:
-        return [(JGE, len(below), 0, first), *below, *above]
-    return [(JGE, 0, 1, first), (JA, 0, 0, len(below)), *below, *above]
+def _load(program: bytes, kind: int) -> int:
+    code = ctypes.create_string_buffer(program, len(program))
+    licence = ctypes.create_string_buffer(b"Apache-2.0")
+    return _bpf(
+        _PROG_LOAD,
+        struct.pack(
+            "=IIQQIIQII16sII",
+            _CGROUP_SKB,
+            len(program) // 8,
+            ctypes.addressof(code),
+            ctypes.addressof(licence),
+            0,
+            0,
+            0,
+            0,
+            0,
+            _PROGRAM_NAME,
+            0,
+            kind,
+        ),
+    )
 
 
-def _code_of(rules: Iterable[Rule], default: int) -> tuple[Instruction, ...]:
-    code: list[Instruction] = []
-    for rule in rules:
-        code += _code_of_rule(rule)
-        if not rule.checks:
-            return tuple(code)
-    return (*code, (RET, 0, 0, default))
+def _list_programs(group: int) -> Iterator[int]:
+    found = (ctypes.c_uint32 * _MOST_PROGRAMS)()
+    request = ctypes.create_string_buffer(
+        struct.pack("=IIIIQII", group, _INGRESS, 0, 0, ctypes.addressof(found), _MOST_PROGRAMS, 0)
+    )
+    _bpf(_PROG_QUERY, request)
+    count = struct.unpack_from("=I", request.raw, 24)[0]
+    yield from found[: min(count, _MOST_PROGRAMS)]
 
 
-def _code_of_rule(rule: Rule) -> list[Instruction]:
-    """Return what gives the verdict if all checks hold, and else goes on behind itself."""
-    code: list[Instruction] = [(RET, 0, 0, rule.verdict)]
-    for check in reversed(rule.checks):
-        code = [*_code_of_check(check, len(code)), *code]
-    return code
-
-
-def _code_of_check(check: Check, rest: int) -> list[Instruction]:
-    """Return what goes on behind itself if the check holds, and else `rest` further."""
-    low_at = _ARGUMENTS_AT + 8 * check.index  # both architectures have the lower half first
-    low, high = check.value & _WORD, check.value >> 32
-    load_low, load_high = (LD_ABS, 0, 0, low_at), (LD_ABS, 0, 0, low_at + 4)
-    match check.comparison:
-        case Comparison.EQ:
-            return [load_high, (JEQ, 0, rest + 2, high), load_low, (JEQ, 0, rest, low)]
-        case Comparison.NE:
-            return [load_high, (JEQ, 0, 2, high), load_low, (JEQ, rest, 0, low)]
-        case Comparison.MASKED_EQ:
-            mask_high: Instruction = (AND, 0, 0, check.mask >> 32)
-            mask_low: Instruction = (AND, 0, 0, check.mask & _WORD)
-            upper = [load_high, mask_high, (JEQ, 0, rest + 3, high)]
-            return [*upper, load_low, mask_low, (JEQ, 0, rest, low)]
-        case Comparison.GT | Comparison.GE:
-            last = JGT if check.comparison is Comparison.GT else JGE
-            upper = [load_high, (JGT, 3, 0, high), (JEQ, 0, rest + 2, high)]
-            return [*upper, load_low, (last, 0, rest, low)]
-        case Comparison.LT | Comparison.LE:
-            last = JGE if check.comparison is Comparison.LT else JGT
-            upper = [load_high, (JGT, rest + 3, 0, high), (JEQ, 0, 2, high)]
-            return [*upper, load_low, (last, rest, 0, low)]
+def _find_map(program: int) -> int | None:
+    """Return the id of the map of a program, if it is one of ours."""
+    maps = (ctypes.c_uint32 * 1)()
+    info = ctypes.create_string_buffer(_INFO_BYTES)
+    struct.pack_into("=IQ", info, _INFO_MAPS_AT, 1, ctypes.addressof(maps))
+    _bpf(_INFO_BY_FD, struct.pack("=IIQ", program, _INFO_BYTES, ctypes.addressof(info)))
+    name = info.raw[_INFO_NAME_AT : _INFO_NAME_AT + 16].rstrip(b"\0")
+    return int(maps[0]) if name == _PROGRAM_NAME and maps[0] else None

@@ -13,7 +13,7 @@ from sandbox.kernel import mount_calls as calls
 from sandbox.kernel.in_root import find_place
 from sandbox.kernel.mounts import Say, make_read_only, mount_inside, mount_root
 from sandbox.kernel.namespaces import NEW_CGROUP
-from sandbox.records.enclosure import Enclosure, Network
+from sandbox.records.enclosure import Enclosure
 
 _USUAL_UMASK = 0o022
 
@@ -63,9 +63,6 @@ class Entering:
         calls.unshare(NEW_CGROUP)
         calls.make_mounts_private()
         calls.set_hostname(enclosure.hostname.encode())
-        if enclosure.network is Network.NONE:
-            say(b"network")
-            calls.raise_loopback()
         root_fd = mount_root(enclosure, say)
         mount_inside(root_fd, enclosure, say)
         say(b"working directory " + self._workdir)

@@ -7,6 +7,7 @@ outside the run's group, and holds nothing else of the supervisor's: no lock, no
 Where systemd gives the run a scope, the guard is the first inside: the scope lives as long as it.
 Then it learns through the pipe what to end: `enter GROUP`, `top GROUP`, `group GROUP`, a line each.
 `scratch DIRECTORY` is what a run in a root of its own has written to: it goes with the run.
+`lease FILE` lets interfaces forward for it: it is released at the end (`forwarding`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sandbox.kernel.signals import keep_exit_statuses
 
 _SHELL = "/bin/sh"
 _GUARDIAN = Path(__file__).with_name("guardian.py")
+_FORWARDING = Path(__file__).with_name("forwarding.py")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_FREE_FD = 3
 
@@ -47,6 +49,7 @@ trap '' HUP INT QUIT TERM TSTP TTIN TTOU USR1 USR2 ALRM PIPE
 cd /
 top=$1
 scratch=
+lease=
 shift
 while read -r word path; do
     case $word in
@@ -54,6 +57,7 @@ while read -r word path; do
     top) top=$path ;;
     group) set -- "$@" "$path" ;;
     scratch) scratch=$path ;;
+    lease) lease=$path ;;
     esac
 done
 
@@ -106,6 +110,7 @@ while [ "$turn" -lt 1000 ]; do
         for group in "$@"; do [ ! -d "$group" ] || left=1; done
     fi
     if [ -z "$left" ]; then
+        [ -z "$lease" ] || "$PYTHON" -I -S "$FORWARDING" "$lease"
         [ -n "$scratch" ] || exit 0
         rm -rf -- "$scratch" || { chmod -R u+rwX -- "$scratch"; rm -rf -- "$scratch"; }
         exit
@@ -169,6 +174,10 @@ class Guard:
         """Have the guard remove a directory with all that is in it, once the run has ended."""
         self._tell("scratch", scratch)
 
+    def release(self, lease: str) -> None:
+        """Have the guard release a lease, once the run has ended."""
+        self._tell("lease", Path(lease))
+
     def _tell(self, word: str, path: Path) -> None:
         try:
             os.write(self._lifeline_fd, os.fsencode(f"{word} {path}\n"))
@@ -226,12 +235,17 @@ def _spawn_as(arguments: list[str], read_fd: int) -> int:
         (os.POSIX_SPAWN_DUP2, read_fd, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_DUP2, 1, 2),
-        *((os.POSIX_SPAWN_CLOSE, fd) for fd in _inheritable_fds()),
+        *((os.POSIX_SPAWN_CLOSE, fd) for fd in inheritable_fds()),
     ]
     return os.posix_spawn(
         arguments[0],
         arguments,
-        {"PATH": f"{_PATH}:{os.environ.get('PATH', '')}", "LC_ALL": "C"},
+        {
+            "PATH": f"{_PATH}:{os.environ.get('PATH', '')}",
+            "LC_ALL": "C",
+            "PYTHON": sys.executable,
+            "FORWARDING": str(_FORWARDING),
+        },
         file_actions=actions,
         setsid=True,
         setsigmask=_DEAF_TO,
@@ -239,7 +253,7 @@ def _spawn_as(arguments: list[str], read_fd: int) -> int:
     )
 
 
-def _inheritable_fds() -> list[int]:
+def inheritable_fds() -> list[int]:
     """Return what an exec would leave open: the guard may hold no pipe or lock of our caller's."""
     fds = []
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - on the way of every start

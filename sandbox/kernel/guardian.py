@@ -31,21 +31,30 @@ def main(arguments: list[str]) -> int:
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    top, groups, scratch = listen(arguments[0], arguments[1:])
+    top, groups, told = listen(arguments[0], arguments[1:])
     for turn in range(_TURNS):
         end(top, groups)
         if not is_populated(top):
             for group in groups:
                 wipe(group)
             if not any(map(os.path.isdir, groups)):
-                return 0 if not scratch or take_away(scratch) else 1
+                return finish(told)
         time.sleep(0.005 if turn < _QUICK_TURNS else 1)
     return 1
 
 
-def listen(top: str, groups: list[str]) -> tuple[str, list[str], str]:
+def finish(told: dict[str, str]) -> int:
+    """Take away what the run had besides its groups; return the exit status."""
+    if "lease" in told:
+        python, script = os.environ["PYTHON"], os.environ["FORWARDING"]
+        words = [python, "-I", "-S", script, told["lease"]]
+        os.waitpid(os.posix_spawn(python, words, os.environ), 0)
+    return 0 if "scratch" not in told or take_away(told["scratch"]) else 1
+
+
+def listen(top: str, groups: list[str]) -> tuple[str, list[str], dict[str, str]]:
     """Read the pipe to its end and return what to end: what is known, and what was told."""
-    scratch = ""
+    told: dict[str, str] = {}
     with open(0, encoding="utf-8", errors="surrogateescape", closefd=False) as pipe:
         while line := pipe.readline():
             word, _, path = line.rstrip("\n").partition(" ")
@@ -55,9 +64,9 @@ def listen(top: str, groups: list[str]) -> tuple[str, list[str], str]:
                 top = path
             elif word == "group":
                 groups.append(path)
-            elif word == "scratch":
-                scratch = path
-    return top, groups, scratch
+            elif word in {"scratch", "lease"}:
+                told[word] = path
+    return top, groups, told
 
 
 def end(top: str, groups: list[str]) -> None:

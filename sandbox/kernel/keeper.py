@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from sandbox.errors import KernelError, SandboxError
 from sandbox.kernel import lifeline
@@ -20,12 +19,9 @@ from sandbox.kernel.keeper_process import (
     Keeper,
     KeeperProcess,
 )
-from sandbox.kernel.launch import Paused, find_first, read_own_rss_bytes, to_exit_status
+from sandbox.kernel.launch import Connect, Paused, find_first, read_own_rss_bytes, to_exit_status
 from sandbox.kernel.signals import SignalState, keep_exit_statuses
 from sandbox.records.program import ExitStatus, Program
-
-if TYPE_CHECKING:
-    from sandbox.records.enclosure import Enclosure
 
 
 class KeptChild:
@@ -113,11 +109,16 @@ class KeeperLauncher:
     """Starts programs as children of a keeper, in the session and process group of this process."""
 
     def __init__(
-        self, *, signals: SignalState | None = None, keep_descriptors: bool = False
+        self,
+        *,
+        signals: SignalState | None = None,
+        keep_descriptors: bool = False,
+        connect: Connect | None = None,
     ) -> None:
         """Take what programs inherit beside their stdio, as `ProcessLauncher` does."""
         self._signals = SignalState.capture() if signals is None else signals
         self._keep_descriptors = keep_descriptors
+        self._connect = connect
 
     def start(self, program: Program, group: Group) -> KeptChild:
         """Return a child that is held by a keeper and waits to be released."""
@@ -133,11 +134,11 @@ class KeeperLauncher:
         )
         keeper, status_fd, paused = self._fork_keeper(birth, group)
         try:
-            pid = _read_pid(status_fd, program.enclosure)
+            pid = _read_pid(status_fd, program)
             pidfd = os.pidfd_open(pid)
             try:
                 paused.wait_ready()
-                paused.let_into_root(pid)
+                paused.settle_apart(pid, self._connect)
                 child = KeptChild(pid, pidfd, status_fd, paused, keeper)
             except BaseException:
                 os.close(pidfd)
@@ -186,7 +187,7 @@ def _fork() -> int:
         raise KernelError.from_os(exc, doing="fork", path="a keeper for the program") from exc
 
 
-def _read_pid(status_fd: int, enclosure: Enclosure | None) -> int:
+def _read_pid(status_fd: int, program: Program) -> int:
     data = os.read(status_fd, MESSAGE.size)
     if len(data) == MESSAGE.size:
         mark, value, *_ = MESSAGE.unpack(data)
@@ -194,9 +195,9 @@ def _read_pid(status_fd: int, enclosure: Enclosure | None) -> int:
             return int(value)
         if mark == FAILED:
             exc = OSError(value, "")
-            if enclosure is not None:
+            if program.is_apart:
                 from sandbox.kernel.namespaces import clone_error
 
-                raise clone_error(exc, enclosure)
+                raise clone_error(exc, program.ids)
             raise KernelError.from_os(exc, doing="fork", path="a process for the program")
     raise KernelError("the keeper of the run was killed before it could start the program")

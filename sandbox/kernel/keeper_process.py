@@ -59,12 +59,18 @@ class KeeperProcess:
             os._exit(0)
 
     def _take_away(self, birth: Birth) -> None:
-        """Remove what the run has written in a root of its own; the supervisor may be gone."""
+        """Remove what the run has of its own besides processes; the supervisor may be gone."""
         enclosure = birth.program.enclosure
         if enclosure is not None:
             from sandbox.kernel.scratch import remove_scratch
 
             remove_scratch(Path(enclosure.scratch), enclosure.ids)
+        network = birth.program.own_network
+        if network is not None and network.lease:
+            from sandbox.kernel.forwarding import release
+
+            with suppress(OSError):
+                release(network.lease)
 
     def _fork_program(self, birth: Birth, go_fd: int, report_fd: int) -> bool:
         keeper_pid = os.getpid()
@@ -147,12 +153,11 @@ class KeeperProcess:
 
 
 def _fork(birth: Birth) -> int:
-    enclosure = birth.program.enclosure
-    if enclosure is None:
+    if not birth.program.is_apart:
         return libc.fork()
     from sandbox.kernel.namespaces import flags_of
 
-    pid, pidfd = libc.clone_into(None, flags_of(enclosure))
+    pid, pidfd = libc.clone_into(None, flags_of(birth.program))
     if pid:
         os.close(pidfd)
     return pid

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
     from sandbox.kernel.first_process import FirstProcess
     from sandbox.kernel.group import Group
-    from sandbox.records.enclosure import Enclosure
 
 # Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
 _READY_TIMEOUT_MS = 30_000
+Connect = Callable[[int], None]
+"""Gives the network namespace of a process its interfaces."""
 RSS_SLACK_BYTES = 1 << 20  # the kernel counts pages by CPU and adds them up now and then
 
 
@@ -59,19 +60,21 @@ class Paused:
                 hint="a memory limit so small that nothing fits in it can do that",
             )
 
-    def let_into_root(self, pid: int) -> None:
-        """Let a child with a root of its own change to it, now that it is in its group.
+    def settle_apart(self, pid: int, connect: Connect | None) -> None:
+        """Let a child in namespaces of its own settle there, now that it is in its group.
 
         Raises:
             SandboxError: it could not, and has ended or soon will.
         """
-        enclosure = self.birth.program.enclosure
-        if enclosure is None:
+        program = self.birth.program
+        if not program.is_apart:
             return
-        if enclosure.ids is not None:
+        if program.ids is not None:
             from sandbox.kernel.namespaces import write_maps
 
-            write_maps(pid, enclosure.ids)
+            write_maps(pid, program.ids)
+        if connect is not None:
+            connect(pid)
         with suppress(BrokenPipeError):
             os.write(self.go_fd, GO)
         self.wait_ready()
@@ -170,7 +173,7 @@ class ProcessChild:
 class ProcessLauncher:
     """Starts programs as children of this process, in its session and process group."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that may differ between runs
         self,
         *,
         signals: SignalState | None = None,
@@ -178,6 +181,7 @@ class ProcessLauncher:
         death_signal: int | None = None,
         bring_in: Callable[[int], None] | None = None,
         adapt: Callable[[Program], Program] | None = None,
+        connect: Connect | None = None,
     ) -> None:
         """Take what programs inherit beside their stdio.
 
@@ -189,12 +193,14 @@ class ProcessLauncher:
             death_signal: sent to the program when the *thread* that starts it ends.
             bring_in: moves a paused child into its group, where it may not enter by itself.
             adapt: gives a program what its group cannot hold.
+            connect: gives a program's own network its interfaces.
         """
         self._signals = SignalState.capture() if signals is None else signals
         self._keep_descriptors = keep_descriptors
         self._death_signal = death_signal
         self._bring_in = bring_in
         self._adapt = adapt
+        self._connect = connect
 
     def start(self, program: Program, group: Group) -> ProcessChild:
         """Return a child that is inside `group` and waits to be released."""
@@ -224,7 +230,7 @@ class ProcessLauncher:
             paused.wait_ready()
             if self._bring_in is not None:
                 self._bring_in(pid)
-            paused.let_into_root(pid)
+            paused.settle_apart(pid, self._connect)
             return ProcessChild(pid, pidfd, paused)
         except BaseException:
             kill_and_reap(pid, pidfd)
@@ -244,8 +250,8 @@ def find_first(pid: int, program: Program) -> FirstProcess | None:
 
 def _fork(group: Group | None, program: Program) -> tuple[int, int, list[bytes]]:
     """Return pid and pidfd, both 0 in the child, and the entrances that the child has to take."""
-    if program.enclosure is not None:
-        return _fork_apart(group, program.enclosure)
+    if program.is_apart:
+        return _fork_apart(group, program)
     born_in = None if group is None else group.birth_directory()
     entrances = () if group is None else group.entrances()
     if born_in is not None and _is_single_threaded():
@@ -259,13 +265,15 @@ def _fork(group: Group | None, program: Program) -> tuple[int, int, list[bytes]]
     return (pid, open_pidfd(pid), files) if pid else (0, 0, files)
 
 
-def _fork_apart(group: Group | None, enclosure: Enclosure) -> tuple[int, int, list[bytes]]:
-    """Do as `_fork`, with namespaces of the child's own: it is the first process of its own."""
+def _fork_apart(group: Group | None, program: Program) -> tuple[int, int, list[bytes]]:
+    """Do as `_fork`, with namespaces of the child's own: it is the first process in them."""
     from sandbox.kernel.namespaces import clone_error, flags_of
 
     if not _is_single_threaded():
-        raise KernelError("a process with several threads cannot start a run in a root of its own")
-    flags = flags_of(enclosure)
+        raise KernelError(
+            "a process with several threads cannot start a run in namespaces of its own"
+        )
+    flags = flags_of(program)
     entrances = () if group is None else group.entrances()
     born_in = None if group is None else group.birth_directory()
     if born_in is not None:
@@ -275,7 +283,7 @@ def _fork_apart(group: Group | None, enclosure: Enclosure) -> tuple[int, int, li
     try:
         return (*libc.clone_into(None, flags), [os.fsencode(path) for path in entrances])
     except OSError as exc:
-        raise clone_error(exc, enclosure) from exc
+        raise clone_error(exc, program.ids) from exc
 
 
 def _clone_into(directory: Path, namespaces: int = 0) -> tuple[int, int]:

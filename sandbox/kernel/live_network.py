@@ -13,7 +13,7 @@ from sandbox.kernel.files import KeptFile
 from sandbox.kernel.live_parts import Files, list_members
 from sandbox.kernel.parse_proc import parse_net_dev
 from sandbox.kernel.roots import Roots
-from sandbox.records.stats import NetworkIo
+from sandbox.records.result import NetworkIo
 from sandbox.units import NS_PER_SEC
 
 SHARED = "it uses the host's network, where nothing tells its traffic from others'"

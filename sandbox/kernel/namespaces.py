@@ -10,7 +10,8 @@ from pathlib import Path
 from sandbox.errors import HostError, KernelError
 from sandbox.kernel.files import find_text
 from sandbox.kernel.roots import Roots
-from sandbox.records.enclosure import Enclosure, IdMap, Network
+from sandbox.records.enclosure import IdMap
+from sandbox.records.program import Program
 
 NEW_CGROUP = 0x0200_0000  # only once the process is inside its group: that is what it shows as `/`
 _NEW_MOUNT = 0x0002_0000
@@ -29,21 +30,23 @@ HINT_CLOSED = (
 )
 
 
-def flags_of(enclosure: Enclosure) -> int:
+def flags_of(program: Program) -> int:
     """Return the namespaces that the child is born with."""
-    flags = _NEW_MOUNT | _NEW_UTS | _NEW_IPC | _NEW_PID
-    if enclosure.ids is not None:
+    flags = 0
+    if program.enclosure is not None:
+        flags |= _NEW_MOUNT | _NEW_UTS | _NEW_IPC | _NEW_PID
+    if program.ids is not None:
         flags |= _NEW_USER
-    if enclosure.network is Network.NONE:
+    if program.own_network is not None:
         flags |= _NEW_NETWORK
     return flags
 
 
-def clone_error(exc: OSError, enclosure: Enclosure) -> KernelError:
+def clone_error(exc: OSError, ids: IdMap | None) -> KernelError:
     """Return what to raise when no process with these namespaces can be made."""
     error = KernelError.from_os(exc, doing="make", path="the namespaces of the run")
     if exc.errno in {errno.EPERM, errno.ENOSPC, errno.EUSERS}:
-        error.hint = HINT_CLOSED if enclosure.ids is not None else "root without CAP_SYS_ADMIN?"
+        error.hint = HINT_CLOSED if ids is not None else "root without CAP_SYS_ADMIN?"
     elif exc.errno in {errno.ENOSYS, errno.EINVAL}:
         error.hint = "they take Linux 5.12, and no filter on `clone3`"
     return error

@@ -41,10 +41,9 @@ HINT_RIGHTS = "it takes root with CAP_NET_ADMIN and CAP_SYS_ADMIN; --network non
 class PrivateNetwork:
     """The network of one run."""
 
-    def __init__(self, run_id: str) -> None:
-        """Name its parts; nothing is made yet."""
-        self.lease = forwarding.lease_path(run_id)
-        """What the guard has to release if we cannot."""
+    def __init__(self, run_id: str, lease: str) -> None:
+        """Name its parts; nothing is made yet. Whoever ends the run otherwise has the lease."""
+        self._lease = lease
         self.warnings: list[tuple[str, str]] = []
         """What makes it weaker than it should be, each with what helps."""
         self._veth = f"{PREFIX}{run_id}"
@@ -59,11 +58,12 @@ class PrivateNetwork:
         Raises:
             HostError: this host cannot; nothing is left once `close` was called.
         """
+        self.close()  # a child before this one did not get so far
         doing = "open netlink"
         try:
             self._links, self._filters = Netlink(ROUTE), Netlink(NETFILTER)
             with forwarding.exclusively():
-                self._lease_fd = forwarding.take(self.lease)
+                self._lease_fd = forwarding.take(self._lease)
                 routes = [*links.list_routes(self._links)]
                 network = find_free(routes, find_pools())
                 doing = "make the pair of interfaces"
@@ -73,7 +73,7 @@ class PrivateNetwork:
                 links.set_up(self._links, index, network + 1, _PREFIX_LENGTH)
                 doing = "let packets pass (/proc/sys/net/ipv4/conf)"
                 forwarding.write_setting(self._veth, "1")
-                opened = forwarding.open_up(self.lease, uplinks)
+                opened = forwarding.open_up(self._lease, uplinks)
             doing = "set up the interface inside"
             _set_up_inside(pid, network)
             doing = "make the nftables rules (Linux 5.12 with nf_tables and masquerading)"
@@ -116,7 +116,7 @@ class PrivateNetwork:
             os.close(self._lease_fd)
             self._lease_fd = None
             with suppress(OSError):
-                forwarding.release(self.lease)
+                forwarding.release(self._lease)
 
 
 def _refuse(exc: OSError, doing: str) -> NoReturn:

@@ -13,6 +13,9 @@ class Network(StrEnum):
 
     HOST = "host"
     NONE = "none"
+    """A loopback of its own, and nothing else."""
+    PRIVATE = "private"
+    """Interfaces of its own, and a way out of the host behind the host's address."""
 
 
 class MountKind(StrEnum):
@@ -73,6 +76,18 @@ class IdMap:
 
 def _holds(ranges: tuple[tuple[int, int, int], ...], number: int) -> bool:
     return any(inside <= number < inside + count for inside, _, count in ranges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnNetwork:
+    """A network namespace of a program's own."""
+
+    kind: Network
+    """Not the host's."""
+    ids: IdMap | None = None
+    """The ids of the user namespace that it takes; None: none, or the root file system's."""
+    lease: str = ""
+    """What whoever ends the run has to release (`kernel.forwarding`); empty: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

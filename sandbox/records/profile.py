@@ -18,6 +18,9 @@ class ProfileSample:
     read_bytes: int | None
     """From block devices since the start of the run; likewise `write_bytes`."""
     write_bytes: int | None
+    net_received_bytes: int | None = None
+    """By the network since the start of the run, as far as the slow table has it."""
+    net_sent_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

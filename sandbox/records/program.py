@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sandbox.records.light import dataclass
 
 if TYPE_CHECKING:
-    from sandbox.records.enclosure import Enclosure
+    from sandbox.records.enclosure import Enclosure, IdMap, OwnNetwork
 
 MARKS_VARIABLE = "SANDBOX_MARKS"
 """Where a program's marks go: `@` and an abstract name, or the path of a socket."""
@@ -42,6 +42,20 @@ class Program:
     """Affinity to set, where cpuset cannot."""
     enclosure: Enclosure | None = None
     """A root file system of its own, in which everything else is meant; None is the host's."""
+    own_network: OwnNetwork | None = None
+    """A network of its own, with or without such a root; None is the host's."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Return whether the program is born in namespaces of its own."""
+        return self.enclosure is not None or self.own_network is not None
+
+    @property
+    def ids(self) -> IdMap | None:
+        """Return the ids of its user namespace; None if it has none of its own."""
+        if self.enclosure is not None:
+            return self.enclosure.ids
+        return None if self.own_network is None else self.own_network.ids
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,25 @@ class DeviceIo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkIo:
+    """What passed one network interface of a run.
+
+    In a result from the start of the program, in a live reading since the interface was made. The
+    interface `host` stands for all of the host's that a run on its network has used.
+    """
+
+    name: str
+    rx_bytes: int
+    tx_bytes: int
+    rx_packets: int | None = None
+    tx_packets: int | None = None
+    rx_errors: int | None = None
+    tx_errors: int | None = None
+    rx_dropped: int | None = None
+    tx_dropped: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pressure:
     """PSI of one resource over the whole run, in microseconds of stall."""
 
@@ -87,6 +106,8 @@ class Totals:
     pids_refused: int | None = None
     """Forks and clones that the process limit refused."""
     io: tuple[DeviceIo, ...] | None = None
+    network: tuple[NetworkIo, ...] | None = None
+    """By interface, without `lo`; empty for a run without any."""
     cpu_pressure: Pressure | None = None
     memory_pressure: Pressure | None = None
     io_pressure: Pressure | None = None

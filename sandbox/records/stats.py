@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from sandbox.records.light import dataclass, field
-from sandbox.records.result import DeviceIo, Pressure
+from sandbox.records.result import DeviceIo, NetworkIo, Pressure
 
 
 class State(StrEnum):
@@ -17,21 +17,6 @@ class State(StrEnum):
     EXITED = "exited"
     DEAD = "dead"
     """Its supervisor has gone without recording the end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkIo:
-    """One network interface inside the sandbox, counted since it was made."""
-
-    name: str
-    rx_bytes: int
-    tx_bytes: int
-    rx_packets: int | None = None
-    tx_packets: int | None = None
-    rx_errors: int | None = None
-    tx_errors: int | None = None
-    rx_dropped: int | None = None
-    tx_dropped: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +54,7 @@ class StatsReading:
     processes: int | None = None
     io: tuple[DeviceIo, ...] | None = None
     network: tuple[NetworkIo, ...] | None = None
-    """The sandbox's own interfaces without `lo`; empty when it shares the host's."""
+    """Its own interfaces without `lo`; of the host's network one called `host`, or empty."""
     cpu_pressure: Pressure | None = None
     memory_pressure: Pressure | None = None
     io_pressure: Pressure | None = None

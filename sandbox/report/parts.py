@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sandbox.records.result import Outcome, RunResult, RunWarning
-from sandbox.report.numbers import duration_text
+from sandbox.records.result import NetworkIo, Outcome, RunResult, RunWarning, Totals
+from sandbox.report.numbers import ABSENT_TEXT, duration_text, size_text
 from sandbox.report.style import Style, cell_width, command_line, printable
 
 LABEL_WIDTH = 13
@@ -61,6 +61,46 @@ def _mark(result: RunResult, style: Style) -> str:
     return "✗" if style.unicode else "failed:"
 
 
+def network_line(totals: Totals) -> str:
+    """Return what passed the network, all interfaces together; empty where nothing counted it."""
+    if totals.network is None:
+        return ""
+    if not totals.network:
+        return "none"
+    received = sum(port.rx_bytes for port in totals.network)
+    sent = sum(port.tx_bytes for port in totals.network)
+    if not received and not sent:
+        return "nothing received or sent"
+    return f"received {size_text(received)}, sent {size_text(sent)}"
+
+
+def network_rows(totals: Totals) -> list[tuple[str, str]]:
+    """Return what passed each interface; nothing where nothing has counted it."""
+    if totals.network is None:
+        return []
+    if not totals.network:
+        return [("interfaces", "none but the loopback")]
+    return [(port.name, _port(port)) for port in totals.network]
+
+
+def _port(port: NetworkIo) -> str:
+    arrived, left = (
+        ABSENT_TEXT if number is None else str(number)
+        for number in (port.rx_packets, port.tx_packets)
+    )
+    text = (
+        f"received {size_text(port.rx_bytes)} in {arrived} packets, "
+        f"sent {size_text(port.tx_bytes)} in {left}"
+    )
+    troubles = {
+        "broken": port.rx_errors,
+        "not sent": port.tx_errors,
+        "dropped on arrival": port.rx_dropped,
+        "dropped on the way out": port.tx_dropped,
+    }
+    return text + "".join(f", {number} {what}" for what, number in troubles.items() if number)
+
+
 def labelled(label: str, text: str, style: Style, *, wrap: bool = True) -> list[str]:
     """Return `text` beside its label, in as many lines as it takes."""
     lines = style.wrap(text, LABEL_WIDTH) if wrap else [text]
@@ -89,9 +129,12 @@ def warning_lines(
 def lacking(result: RunResult, most: int) -> str:
     """Return what this host cannot give, all that one reason explains together.
 
-    Where that takes more than `most` characters, only the network's reason is given.
+    Where that takes more than `most` characters, only the network's reason is given. Empty if
+    nothing is lacking.
     """
-    kinds = {"network": result.unavailable.get("network", _NO_NETWORK)}
+    kinds: dict[str, str] = {}
+    if result.totals.network is None:
+        kinds["network"] = result.unavailable.get("network", _NO_NETWORK)
     for name, reason in result.unavailable.items():
         if name.startswith("swap") and not result.host.swap_total_bytes:
             continue  # nothing is missed where there is no swap
@@ -103,7 +146,9 @@ def lacking(result: RunResult, most: int) -> str:
     for kind, reason in kinds.items():
         reasons.setdefault(printable(reason), []).append(kind)
     text = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-    if len(text) <= most or len(reasons) == 1:
+    if len(text) <= most or len(reasons) <= 1:
         return text
+    if "network" not in kinds:
+        return f"see the details: {', '.join(kinds)}"
     others = ", ".join(kind for kind in kinds if kind != "network")
     return f"network: {printable(kinds['network'])}; and, see the details: {others}"

@@ -68,7 +68,7 @@ def render_samples(
             printable(row.name),
             ABSENT_TEXT if one.cpu_percent is None else f"{one.cpu_percent:.2f}%",
             f"{_size(one.memory_bytes)} / {limit}",
-            f"{ABSENT_TEXT} / {ABSENT_TEXT}",
+            f"{_size(one.net_received_bytes)} / {_size(one.net_sent_bytes)}",
             f"{_size(one.read_bytes)} / {_size(one.write_bytes)}",
             str(one.utc_ms),
         )

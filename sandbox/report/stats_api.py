@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from sandbox.analysis.docker import memory_limit
-from sandbox.records.result import DeviceIo
-from sandbox.records.stats import NetworkIo, StatsReading, StatsRow
+from sandbox.records.result import DeviceIo, NetworkIo
+from sandbox.records.stats import StatsReading, StatsRow
 from sandbox.units import NS_PER_SEC
 
 _NEVER = "0001-01-01T00:00:00Z"

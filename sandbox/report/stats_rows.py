@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 
 from sandbox.analysis.live import whose_network
-from sandbox.records.result import DeviceIo, Pressure
-from sandbox.records.stats import NetworkIo, StatsReading, StatsRow
+from sandbox.records.result import DeviceIo, NetworkIo, Pressure
+from sandbox.records.stats import StatsReading, StatsRow
 
 _Cell = int | str | None
 

@@ -25,7 +25,7 @@ from sandbox.report.numbers import (
     size_text,
     time_text,
 )
-from sandbox.report.parts import LABEL_WIDTH, header, labelled, lacking, warning_lines
+from sandbox.report.parts import LABEL_WIDTH, header, labelled, lacking, network_line, warning_lines
 from sandbox.report.style import Style
 
 _SHOWN_WARNINGS = 4
@@ -58,7 +58,11 @@ def _measured(result: RunResult, style: Style) -> Iterator[str]:
     if result.summary is not None and result.summary.memory_split is not None:
         yield from labelled("at the peak", _split(result.summary), style)
     yield from labelled("tasks", _tasks(result), style)
-    for label, text in (("disk", _disk(result)), ("waited", _waited(result))):
+    for label, text in (
+        ("disk", _disk(result)),
+        ("network", network_line(result.totals)),
+        ("waited", _waited(result)),
+    ):
         if text:
             yield from labelled(label, text, style)
     if result.totals.energy_uj is not None:
@@ -66,7 +70,8 @@ def _measured(result: RunResult, style: Style) -> Iterator[str]:
 
         yield from labelled("energy", energy_line(result), style)
     two_lines = 2 * (style.width - LABEL_WIDTH)
-    yield from labelled("unavailable", lacking(result, two_lines), style)
+    if missing := lacking(result, two_lines):
+        yield from labelled("unavailable", missing, style)
 
 
 def _time(result: RunResult) -> str:

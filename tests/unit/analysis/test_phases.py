@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sandbox.analysis.phases import phase_totals
 from sandbox.records.light import replace
-from sandbox.records.result import DeviceIo, EnergyUse, Pressure, Totals
+from sandbox.records.result import DeviceIo, EnergyUse, NetworkIo, Pressure, Totals
 
 NO_PEAKS = (None, None)
 COUNTERS = (
@@ -32,6 +32,10 @@ def disk(name: str, size: int, requests: int = 1) -> DeviceIo:
     return DeviceIo(device=name, read_bytes=size, write_bytes=0, read_ops=requests, write_ops=0)
 
 
+def port(name: str, value: int) -> NetworkIo:
+    return NetworkIo(name=name, rx_bytes=value, tx_bytes=2 * value, rx_packets=value)
+
+
 def whole(value: int) -> Totals:
     """Totals in which every counter has the same value."""
     return Totals(
@@ -41,6 +45,7 @@ def whole(value: int) -> Totals:
         swap_peak_bytes=value,
         pids_peak=value,
         io=(disk("8:0 sda", value, value),),
+        network=(port("eth0", value),),
         cpu_pressure=Pressure(some_usec=value, full_usec=value),
         memory_pressure=Pressure(some_usec=value, full_usec=None),
         io_pressure=Pressure(some_usec=value, full_usec=value),
@@ -58,6 +63,7 @@ def test_a_later_phase_is_the_difference() -> None:
     for name in COUNTERS:
         assert getattr(got, name) == 25, name
     assert got.io == (disk("8:0 sda", 25, 25),)
+    assert got.network == (port("eth0", 25),)
     assert got.cpu_pressure == Pressure(some_usec=25, full_usec=25)
     assert got.memory_pressure == Pressure(some_usec=25, full_usec=None)
     assert got.energy == (EnergyUse(domain="package-0", energy_uj=25),)
@@ -84,6 +90,7 @@ def test_a_reading_that_lacks_at_one_end_makes_no_phase(lacking: str) -> None:
 
     assert got.cpu_usage_usec is None
     assert got.io is None
+    assert got.network is None
     assert got.cpu_pressure is None
     assert got.energy is None
 

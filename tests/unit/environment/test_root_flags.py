@@ -104,9 +104,10 @@ def test_what_is_no_host_and_address_is_refused(text: str) -> None:
 
 def test_networks_and_host_names_are_understood_or_refused() -> None:
     assert parse_network("none") is Network.NONE
+    assert parse_network("private") is parse_network("bridge") is Network.PRIVATE
     assert parse_hostname("box-1.local") == "box-1.local"
     with pytest.raises(SpecError, match="no network"):
-        parse_network("bridge")
+        parse_network("container:x")
     with pytest.raises(SpecError, match="host name"):
         parse_hostname("a b")
 

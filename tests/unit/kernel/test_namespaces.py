@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,10 @@ from sandbox.kernel.launch_error import to_error
 from sandbox.kernel.namespaces import clone_error, find_ids, flags_of
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.scratch import find_file_system, remove_scratch
-from sandbox.records.enclosure import Enclosure, IdMap, Network
+from sandbox.records.enclosure import Enclosure, IdMap, Network, OwnNetwork
 from sandbox.records.program import Program
 
+NEW_USER, NEW_NETWORK = 0x1000_0000, 0x4000_0000
 SINGLE = IdMap(uids=((0, 1000, 1),), gids=((0, 1000, 1),))
 LENT = "# ranges\n4000000:100000:65536\nothers:9:9\n4000000:300000:10\n"
 
@@ -53,17 +55,27 @@ def test_without_all_that_it_takes_there_is_one_user(tmp_path: Path, lacking: st
 
 
 def test_only_what_is_asked_for_gets_a_namespace() -> None:
-    plain = flags_of(Enclosure(layers=("/r",), hostname="h"))
-    apart = flags_of(Enclosure(layers=("/r",), hostname="h", network=Network.NONE, ids=SINGLE))
+    plain = Enclosure(layers=("/r",), hostname="h")
+    mapped = Enclosure(layers=("/r",), hostname="h", ids=SINGLE)
+    own = OwnNetwork(kind=Network.NONE)
+    alone = OwnNetwork(kind=Network.PRIVATE, ids=SINGLE)
 
-    assert apart & ~plain == 0x4000_0000 | 0x1000_0000
-    assert plain & ~apart == 0
+    rooted = _flags(enclosure=plain)
+    assert _flags(enclosure=mapped, own_network=own) ^ rooted == NEW_NETWORK | NEW_USER
+    assert _flags(enclosure=plain, own_network=own) ^ rooted == NEW_NETWORK
+    assert _flags(own_network=own) == NEW_NETWORK
+    assert _flags(own_network=alone) == NEW_NETWORK | NEW_USER
+    assert _flags() == 0
+
+
+def _flags(**parts: Any) -> int:
+    return flags_of(Program(argv=("true",), environment={}, **parts))
 
 
 @pytest.mark.parametrize("ids", [None, SINGLE])
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSPC, errno.ENOSYS])
 def test_a_refused_namespace_says_what_to_do(ids: IdMap | None, number: int) -> None:
-    error = clone_error(OSError(number, ""), Enclosure(layers=("/r",), hostname="h", ids=ids))
+    error = clone_error(OSError(number, ""), ids)
 
     assert errno.errorcode[number] in str(error)
     assert error.hint

@@ -160,6 +160,7 @@ def test_columns_that_are_not_known_are_exported_too() -> None:
 
 def test_every_column_says_its_unit_or_counts_things() -> None:
     units = ("_ns", "_s", "_usec", "_bytes", "_ops", "_periods", "_cpus", "utc")
+    units += ("_packets", "_errors", "_dropped")
     counts = {"pids", "processes"}
     assert all(name.endswith(units) or name in counts for name in COLUMNS)
 

@@ -1,0 +1,155 @@
+"""A private network without root: pasta, or slirp4netns, carries the packets from outside.
+
+It runs beside the run, not in its group, below a shell that ends it when the supervisor closes a
+pipe or is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import time
+from contextlib import suppress
+from typing import ClassVar
+
+from sandbox.errors import HostError, KernelError
+from sandbox.kernel import lifeline
+from sandbox.kernel.guard import inheritable_fds
+from sandbox.kernel.processes import read_file
+from sandbox.kernel.signals import keep_exit_statuses
+
+_SHELL = "/bin/sh"
+_SCRIPT = """trap '' HUP INT QUIT TERM
+"$@" 0</dev/null 2>&3 3>&- &
+exec 3>&-
+while read -r _; do :; done
+kill -KILL $!
+"""
+_PATIENCE_SEC = 10.0
+_STEP_MS = 5
+_SAID_BYTES = 4096
+_LOOPBACK = "lo"
+_HINT = "`apt install passt` (or slirp4netns) brings one; as root none is needed"
+
+
+class UserNetwork:
+    """The process that carries one run's packets."""
+
+    warnings: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._pid: int | None = None
+        self._lifeline_fd = -1
+        self._said_fd = -1
+
+    def connect(self, pid: int) -> None:
+        """Give the network namespace of a process an interface, and a way out.
+
+        Raises:
+            HostError: there is no such program here, or it cannot.
+            KernelError: no process can be started.
+        """
+        self.close()  # a child before this one did not get so far
+        command = find_carrier(pid)
+        self._start(command)
+        deadline = time.monotonic() + _PATIENCE_SEC
+        poll = select.poll()
+        poll.register(self._said_fd, select.POLLIN)
+        said = b""
+        while not _has_way_out(pid):
+            has_ended = False
+            if poll.poll(_STEP_MS):
+                more = os.read(self._said_fd, _SAID_BYTES)
+                said, has_ended = said + more, not more
+            if has_ended or time.monotonic() > deadline:
+                words = said.decode(errors="replace").strip().splitlines()
+                raise HostError(
+                    f"cannot make a private network: {command[0]} "
+                    + (f"says: {words[-1][:200]}" if words else "does not make one"),
+                    hint="does this host have a way out itself? --network none needs none",
+                )
+
+    def _start(self, command: list[str]) -> None:
+        keep_exit_statuses()
+        read_fd, self._lifeline_fd = lifeline.open_lifeline()
+        self._said_fd, said_fd = lifeline.open_pipe()
+        actions = [
+            (os.POSIX_SPAWN_DUP2, read_fd, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            *((os.POSIX_SPAWN_CLOSE, fd) for fd in inheritable_fds()),
+            (os.POSIX_SPAWN_DUP2, said_fd, 3),
+        ]
+        try:
+            self._pid = os.posix_spawn(
+                _SHELL,
+                [_SHELL, "-c", _SCRIPT, "sandbox-network", *command],
+                {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+                file_actions=actions,
+                setsid=True,
+                setsigdef=(signal.SIGCHLD,),
+            )
+        except OSError as exc:
+            raise KernelError.from_os(exc, doing="start", path=command[0]) from exc
+        finally:
+            os.close(read_fd)
+            os.close(said_fd)
+
+    def close(self) -> None:
+        """End the process; a second time does nothing."""
+        if self._lifeline_fd >= 0:
+            lifeline.cut(self._lifeline_fd)
+            self._lifeline_fd = -1
+        if self._pid is not None:
+            with suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            self._pid = None
+        if self._said_fd >= 0:
+            os.close(self._said_fd)
+            self._said_fd = -1
+
+
+def find_carrier(pid: int) -> list[str]:
+    """Return the command that carries the packets of a process's network namespace.
+
+    It lets nothing in: neither ports of the host's inside, nor the host's loopback.
+
+    Raises:
+        HostError: there is none.
+    """
+    pasta = shutil.which("pasta")
+    if pasta is not None:
+        shut = [word for flag in ("-t", "-u", "-T", "-U") for word in (flag, "none")]
+        return [pasta, "--foreground", "--quiet", "--config-net", "--no-map-gw", *shut, str(pid)]
+    slirp = shutil.which("slirp4netns")
+    if slirp is not None:
+        user = f"--userns-path=/proc/{pid}/ns/user"
+        return [
+            slirp,
+            "--configure",
+            "--mtu=1500",
+            "--disable-host-loopback",
+            user,
+            str(pid),
+            "tap0",
+        ]
+    raise HostError(
+        "a private network without root takes `pasta` or `slirp4netns`, and neither is here",
+        hint=_HINT,
+    )
+
+
+def _has_way_out(pid: int) -> bool:
+    """Return whether a default route is there, of either kind of IP."""
+    for line in read_file(f"/proc/{pid}/net/route").splitlines()[1:]:
+        words = line.split()
+        if words[1:2] == [b"00000000"] and words[7:8] == [b"00000000"]:
+            return True
+    for line in read_file(f"/proc/{pid}/net/ipv6_route").splitlines():
+        words = line.split()
+        if words[:2] == [b"0" * 32, b"00"] and words[-1] != _LOOPBACK.encode():
+            return True
+    return False
