@@ -13,10 +13,11 @@ from sandbox.errors import SpecError
 from sandbox.records.codec import to_plain
 from sandbox.records.light import dataclass, field, replace
 from sandbox.records.venv import Venv
-from sandbox.units import UNLIMITED, format_size
+from sandbox.units import UNLIMITED, format_size, parse_size
 
 if TYPE_CHECKING:
     from sandbox.records.enclosure import RootSpec
+    from sandbox.records.security import Harden
 
 MIN_MEMORY_BYTES = 6 << 20  # docker's minimum
 MIN_CPUS = 0.01  # the kernel's smallest quota, 1 ms of 100 ms
@@ -25,6 +26,7 @@ DEFAULT_INTERVAL_NS = 10_000_000
 DEFAULT_PIDS = 4096
 NETWORKS = ("host", "none", "private")
 
+_MOST_DIGITS = 9
 _ULIMIT = r"(?a)-1|\d{1,18}|unlimited"
 ULIMIT_NAMES = (
     "core",
@@ -84,6 +86,47 @@ class Ulimit:
         return cls(name=name, soft=numbers[0], hard=numbers[1])
 
 
+class RateKind(StrEnum):
+    """What is limited of the I/O with one disk, each second."""
+
+    READ_BPS = "read_bps"
+    WRITE_BPS = "write_bps"
+    READ_IOPS = "read_iops"
+    WRITE_IOPS = "write_iops"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRate:
+    """How fast one disk may be read or written, as docker's `--device-read-bps PATH:RATE`."""
+
+    kind: RateKind
+    path: str
+    rate: int
+    """Bytes, or operations, per second."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no disk can have."""
+        if not self.path.startswith("/") or self.rate < 1:
+            raise SpecError(
+                f"`{self.path}:{self.rate}` is not a rate of a device",
+                hint="write it as in `/dev/sda:1mb`, or `/dev/sda:100` for operations",
+            )
+
+    @classmethod
+    def parse(cls, kind: RateKind, text: str) -> DeviceRate:
+        """Return the rate of `/dev/sda:1mb` or, for operations, `/dev/sda:100`.
+
+        Raises:
+            SpecError: the text is not one.
+        """
+        path, _, amount = text.rpartition(":")
+        if kind in {RateKind.READ_BPS, RateKind.WRITE_BPS}:
+            return cls(kind=kind, path=path, rate=parse_size(amount))
+        if not (amount.isascii() and amount.isdecimal() and len(amount) <= _MOST_DIGITS):
+            raise SpecError(f"`{text}`: `{amount}` is not a number of operations per second")
+        return cls(kind=kind, path=path, rate=int(amount))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a run may use. None means no limit asked for; `UNLIMITED` asks for none by name."""
@@ -102,6 +145,9 @@ class Limits:
     """Above it the kernel slows the run and reclaims, instead of killing."""
     pids: int | None = None
     """Processes and threads; None takes the default of 4096."""
+    blkio_weight: int | None = None
+    """Relative weight of block I/O, docker's scale: 10 to 1000, 500 is usual; 0 leaves it."""
+    device_rates: tuple[DeviceRate, ...] = ()
     ulimits: tuple[Ulimit, ...] = ()
     timeout_ns: int | None = None
     """Wall-clock time from the start of the program."""
@@ -117,6 +163,7 @@ class Limits:
         for name, value in (("timeout", self.timeout_ns), ("CPU time limit", self.cpu_time_usec)):
             if value is not None and value <= 0:
                 raise SpecError(f"the {name} must be longer than nothing")
+        _check_io(self)
         names = [ulimit.name for ulimit in self.ulimits]
         if len(set(names)) != len(names):
             raise SpecError("a ulimit is given twice", hint="give each name once")
@@ -158,6 +205,15 @@ def _check_cpu(limits: Limits) -> None:
         raise SpecError(
             f"{shares} CPU shares cannot be set", hint="the range is 2 to 262144; 1024 is usual"
         )
+
+
+def _check_io(limits: Limits) -> None:
+    weight = limits.blkio_weight
+    if weight is not None and weight != 0 and not 10 <= weight <= 1000:  # noqa: PLR2004
+        raise SpecError(f"an I/O weight of {weight} cannot be set", hint="the range is 10 to 1000")
+    places = [(rate.kind, rate.path) for rate in limits.device_rates]
+    if len(set(places)) != len(places):
+        raise SpecError("the rate of a device is given twice", hint="give each once")
 
 
 def _check_memory(limits: Limits) -> None:
@@ -225,6 +281,8 @@ class RunSpec:
     """A root file system of its own; None runs it on the host's."""
     network: str = "host"
     """`host`, `none` or `private`, on the host's own root; a `root` has its own word for it."""
+    harden: Harden | None = None
+    """What holds the program back on the host's own root; None leaves it the user's."""
     thread_hints: bool = True
     """Set OMP_NUM_THREADS and the like to the CPU limit, unless the user set them."""
     stop_signal: int = signal.SIGTERM
@@ -238,8 +296,8 @@ class RunSpec:
             raise SpecError(
                 "no command was given", hint="write it after `--`: `-- python infer.py`"
             )
-        if self.root is not None and self.venv is not None:
-            raise SpecError("a virtual environment of the host's means nothing in another root")
+        if self.root is not None:
+            self._check_beside_root()
         if self.network not in NETWORKS:
             raise SpecError(f"there is no network `{self.network}`", hint=" or ".join(NETWORKS))
         if any("\0" in part for part in self.command):
@@ -253,6 +311,12 @@ class RunSpec:
             raise SpecError("the stop timeout cannot be negative")
         if self.stop_signal not in signal.valid_signals():
             raise SpecError(f"there is no signal {self.stop_signal}")
+
+    def _check_beside_root(self) -> None:
+        if self.venv is not None:
+            raise SpecError("a virtual environment of the host's means nothing in another root")
+        if self.harden is not None:
+            raise SpecError("--harden is for the host's own root; an image has its protections")
 
     @property
     def network_name(self) -> str:

@@ -5,15 +5,17 @@
 from typing import TYPE_CHECKING, Annotated
 
 from sandbox.cli.options import option
+from sandbox.cli.security_options import SecurityFlags
 from sandbox.errors import SpecError
 from sandbox.records.light import dataclass
 from sandbox.units import parse_size
 
 if TYPE_CHECKING:
     from sandbox.records.enclosure import RootSpec
+    from sandbox.records.security import Harden
 
 _PANEL = "Root file system"
-_ALSO_ON_THE_HOST = frozenset({"network"})
+_ALSO_ON_THE_HOST = frozenset({"network", "security"})
 
 Rootfs = Annotated[
     str | None,
@@ -134,6 +136,7 @@ class RootFlags:
     add_host: list[str] | None
     network: str | None
     init: bool
+    security: SecurityFlags
 
     def build(self) -> "RootSpec | None":
         """Return what they ask for; None if the program is to run on the host's root.
@@ -144,6 +147,7 @@ class RootFlags:
         if self.rootfs is None and self.image is None:
             self._refuse_alone()
             return None
+        security = self.security.build()
         if self.rootfs is not None and (self.image is not None or self.platform is not None):
             raise SpecError("--rootfs is a directory: --image and --platform do not go with it")
         from sandbox.environment.root_flags import (
@@ -173,7 +177,18 @@ class RootFlags:
             add_hosts=tuple(map(parse_add_host, self.add_host or ())),
             network=parse_network(self.network or "host"),
             has_init=self.init,
+            security=security,
         )
+
+    def build_harden(self) -> "Harden | None":
+        """Return how a program on the host's own root is held back; None if it is not.
+
+        Raises:
+            SpecError: a flag has no meaning there.
+        """
+        if self.rootfs is not None or self.image is not None:
+            return None
+        return self.security.build_harden(self.volume)
 
     def network_name(self) -> str:
         """Return the network of a program on the host's root, by the words of `RunSpec`.
@@ -181,15 +196,18 @@ class RootFlags:
         Raises:
             SpecError: there is no such one.
         """
-        if self.network is None or self.rootfs is not None or self.image is not None:
+        if self.rootfs is not None or self.image is not None:
             return "host"
+        if self.network is None:
+            return "none" if self.security.harden else "host"
         from sandbox.environment.root_flags import parse_network
 
         return parse_network(self.network).value
 
     def _refuse_alone(self) -> None:
         for name, value in vars(self).items():
-            if value not in (None, False, []) and name not in _ALSO_ON_THE_HOST:
+            is_meant = name in _ALSO_ON_THE_HOST or (name == "volume" and self.security.harden)
+            if value not in (None, False, []) and not is_meant:
                 flag = "--" + name.replace("_", "-")
                 raise SpecError(
                     f"{flag} has no meaning on the host's own root file system",

@@ -10,17 +10,24 @@ from typing import Annotated, Any
 import typer
 
 from sandbox.cli import root_options as root
+from sandbox.cli import security_options as security
 from sandbox.cli.console import CommandExit
 from sandbox.cli.environments import provide_venv
 from sandbox.cli.execution import execute, read_env_files
 from sandbox.cli.gate_options import MaxCpuTime, MaxPeak, MaxTime, make_gates
 from sandbox.cli.limit_options import (
     LIMITS,
+    BlkioWeight,
     Cpus,
     CpusetCpus,
+    DeviceReadBps,
+    DeviceReadIops,
+    DeviceWriteBps,
+    DeviceWriteIops,
     MemoryHigh,
     MemoryReservation,
     MemorySwap,
+    parse_rates,
 )
 from sandbox.cli.options import RunCommand, option, parse_cpuset, parse_pids, parse_shares
 from sandbox.spec import Capture, Limits, RunSpec, Ulimit, parse_environment, parse_signal
@@ -83,6 +90,11 @@ def run(
             help="Processes and threads; 4096 unless given, -1 for no limit.",
         ),
     ] = None,
+    blkio_weight: BlkioWeight = None,
+    device_read_bps: DeviceReadBps = None,
+    device_write_bps: DeviceWriteBps = None,
+    device_read_iops: DeviceReadIops = None,
+    device_write_iops: DeviceWriteIops = None,
     ulimit: Annotated[
         list[str] | None,
         option(
@@ -201,6 +213,15 @@ def run(
     add_host: root.AddHost = None,
     network: root.NetworkFlag = None,
     init: root.InitFlag = False,
+    harden: security.HardenFlag = False,
+    cap_add: security.CapAdd = None,
+    cap_drop: security.CapDrop = None,
+    security_opt: security.SecurityOpt = None,
+    privileged: security.Privileged = False,
+    device: security.DeviceFlag = None,
+    gpus: security.GpusFlag = None,
+    ipc: security.Ipc = None,
+    pid: security.Pid = None,
     thread_hints: Annotated[
         bool,
         option(
@@ -287,6 +308,10 @@ def run(
         memory_reservation_bytes=memory_reservation,
         memory_high_bytes=memory_high,
         pids=pids_limit,
+        blkio_weight=blkio_weight,
+        device_rates=parse_rates(
+            device_read_bps, device_write_bps, device_read_iops, device_write_iops
+        ),
         ulimits=tuple(Ulimit.parse(text) for text in ulimit or ()),
         timeout_ns=timeout,
         cpu_time_usec=None if cpu_time is None else -(-cpu_time // 1_000),
@@ -305,6 +330,17 @@ def run(
         add_host=add_host,
         network=network,
         init=init,
+        security=security.SecurityFlags(
+            harden=harden,
+            cap_add=cap_add,
+            cap_drop=cap_drop,
+            security_opt=security_opt,
+            privileged=privileged,
+            device=device,
+            gpus=gpus,
+            ipc=ipc,
+            pid=pid,
+        ),
     )
     optional: dict[str, Any] = {"interval_ns": interval, "stop_signal": stop_signal}
     spec = RunSpec(
@@ -317,6 +353,7 @@ def run(
         venv=provide_venv(venv, requirements or (), pip or (), user=user),
         root=root_flags.build(),
         network=root_flags.network_name(),
+        harden=root_flags.build_harden(),
         name=name,
         capture=Capture.FILE if detach and capture is Capture.NONE else capture,
         detach=detach,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from sandbox.errors import HostError
 from sandbox.records.light import replace
 from sandbox.records.limits import LimitReport, LimitState
+from sandbox.records.security import Protection, ProtectionState
 from sandbox.spec import Limits
 from sandbox.units import format_duration
 
@@ -42,8 +43,10 @@ def mark_defaults(asked: Limits, reports: Iterable[LimitReport]) -> Iterator[Lim
         yield replace(report, by_default=report.name in defaults)
 
 
-def refuse_unenforced(reports: tuple[LimitReport, ...]) -> None:
-    """Refuse to start when a limit that the user asked for is not enforced.
+def refuse_unenforced(
+    reports: tuple[LimitReport, ...], protections: Iterable[Protection] = ()
+) -> None:
+    """Refuse to start when a limit that the user asked for, or a protection, is not enforced.
 
     Raises:
         HostError: one is not.
@@ -56,4 +59,11 @@ def refuse_unenforced(reports: tuple[LimitReport, ...]) -> None:
                 hint=f"`sandbox doctor {report.check}` says what it takes; "
                 "leave out --strict to run with it "
                 + ("approximated" if report.state is LimitState.APPROXIMATED else "ignored"),
+            )
+    for protection in protections:
+        if protection.state is ProtectionState.UNAVAILABLE:
+            raise HostError(
+                f"the run cannot be protected as asked for: {protection.name} is unavailable: "
+                f"{protection.detail}",
+                hint="leave out --strict to run with the rest",
             )

@@ -157,12 +157,12 @@ class _Run:
             *supervised_limits(self.limits),
         )
         if self.spec.strict:
-            refuse_unenforced(self.reports)
+            refuse_unenforced(self.reports, self.prepared.protections)
 
     def _start_guard(self) -> Callable[[], None]:
         """Start the guard; a run in a root of its own has a directory that goes with it."""
         path = None
-        if self.prepared.program.enclosure is not None:
+        if self.prepared.program.has_own_root:
             from sandbox.engine.scratch import make_scratch
 
             self.prepared, path = make_scratch(self.prepared, self.directory.path, self.undo)
@@ -358,6 +358,7 @@ class _Run:
             started_ns=monotonic(),
             unavailable=self.network.correct({**self.host.unavailable, **self.group.unavailable}),
             root=self.prepared.root_made,
+            protections=self.prepared.protections,
             thread_hints=self.prepared.thread_hints,
             groups=tuple(map(str, self.group.directories)),
             directory=None if self.directory.path is None else str(self.directory.path),

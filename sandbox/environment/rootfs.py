@@ -25,6 +25,7 @@ from sandbox.environment.network import (
     read_host_file,
     warn_of_names,
 )
+from sandbox.environment.security import resolve_security
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel.hierarchies import find_hierarchies
 from sandbox.kernel.in_root import read_file_in
@@ -106,11 +107,13 @@ def prepare_in_root(
     ids = _find_ids(account, roots)
     hints = find_thread_hints(spec, host, inherits=False)
     rlimits, reports = prepare_ulimits(spec.limits.ulimits)
+    security = root_spec.security
+    resolved = resolve_security(security, roots, is_plain=ids is not None)
     hostname = root_spec.hostname or run_id
     enclosure = Enclosure(
         layers=root.layers,
         files=tuple((place, name) for name, place in FILE_PLACES.items()),
-        mounts=_in_order(root_spec.mounts, root.volumes),
+        mounts=_in_order((*root_spec.mounts, *resolved.mounts), root.volumes),
         cgroups=tuple(_find_cgroups(host.mode)),
         ids=ids,
         hostname=hostname,
@@ -123,8 +126,15 @@ def prepare_in_root(
         # With a first process all others end; so one of ours has to wait for them.
         has_init=root_spec.has_init or spec.wait_all,
         waits_for_all=spec.wait_all,
+        confinement=resolved.confinement,
+        devices=resolved.devices,
+        is_open=security.privileged,
+        ipc=security.ipc,
+        pid=security.pid,
     )
     own = {"HOSTNAME": hostname, "HOME": account.home}
+    if resolved.paths:
+        root = replace(root, environment=_prepend(resolved.paths, dict(root.environment)))
     program = Program(
         argv=root.command,
         environment=_environment(spec, root, own, run_id=run_id, hints=hints),
@@ -141,9 +151,11 @@ def prepare_in_root(
         reports=reports,
         warnings=(
             *_warnings(ids),
+            *resolved.warnings,
             *warn_of_names(root_spec.network, root_files["resolv.conf"]),
         ),
         root_files=root_files,
+        protections=resolved.protections,
         spec=_completed(spec, root),
         images=root.images,
         copies=_why_copied(root_spec),
@@ -257,7 +269,12 @@ def _warnings(ids: IdMap | None) -> Iterator[RunWarning]:
 
 
 def _environment(
-    spec: RunSpec, root: Root, own: dict[str, str], *, run_id: str, hints: dict[str, str]
+    spec: RunSpec,
+    root: Root,
+    own: dict[str, str],
+    *,
+    run_id: str,
+    hints: dict[str, str],
 ) -> dict[bytes, bytes]:
     values = {"PATH": _PATH, **own, **dict(root.environment)}
     for name in spec.environment_unset:
@@ -268,6 +285,16 @@ def _environment(
     ours[MARKS_VARIABLE] = f"@{mark_name(run_id)}"
     merged = {**values, **ours, **spec.environment}
     return {os.fsencode(name): os.fsencode(value) for name, value in merged.items()}
+
+
+def _prepend(
+    paths: tuple[tuple[str, str], ...], values: dict[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """Return variables with what is found first in the lists of some of them."""
+    usual = {"PATH": _PATH}
+    for name, path in paths:
+        values[name] = ":".join(filter(None, (path, values.get(name, usual.get(name)))))
+    return tuple(values.items())
 
 
 def _shm_bytes(spec: RunSpec, root_spec: RootSpec) -> int | None:

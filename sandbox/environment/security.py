@@ -10,6 +10,8 @@ from pathlib import Path
 from sandbox.errors import HostError
 from sandbox.kernel import capabilities
 from sandbox.kernel.features import parse_release
+from sandbox.kernel.roots import Roots
+from sandbox.records.enclosure import GpuPlan, Mount
 from sandbox.records.light import dataclass
 from sandbox.records.result import RunWarning
 from sandbox.records.security import (
@@ -42,21 +44,30 @@ class Resolved:
 
     confinement: Confinement
     devices: tuple[Device, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    paths: tuple[tuple[str, str], ...] = ()
+    """Variables and what is put before their value."""
     protections: tuple[Protection, ...] = ()
     warnings: tuple[RunWarning, ...] = ()
 
 
-def resolve_security(security: Security, *, is_plain: bool) -> Resolved:
+def resolve_security(security: Security, roots: Roots, *, is_plain: bool) -> Resolved:
     """Return what a child gives up, and what is shown to it.
 
     Args:
         security: What was asked for.
+        roots: The host's file systems.
         is_plain: Whether the run is in a user namespace, as a plain user's is.
 
     Raises:
         HostError: something cannot be had here.
         SpecError: the profile of system calls is none.
     """
+    gpus = GpuPlan()
+    if security.gpus is not None:
+        from sandbox.environment.gpus import plan_gpus
+
+        gpus = plan_gpus(security.gpus, roots)
     names = find_capabilities(security, is_plain=is_plain)
     code, seccomp = find_filter(security, names)
     return Resolved(
@@ -65,7 +76,9 @@ def resolve_security(security: Security, *, is_plain: bool) -> Resolved:
             no_new_privileges=_has_no_new_privileges(security),
             filter=code,
         ),
-        devices=_find_devices(security),
+        devices=(*_find_devices(security), *gpus.devices),
+        mounts=gpus.mounts,
+        paths=gpus.variables,
         protections=(
             seccomp,
             _describe_capabilities(names),

@@ -106,6 +106,13 @@ def _reports(
     yield from report_affinity(limits, cpus)
     if limits.cpu_shares:
         yield _missing("cpu_shares", str(limits.cpu_shares), NEEDS_GROUP)
+    if limits.blkio_weight:
+        yield _missing("blkio_weight", str(limits.blkio_weight), NEEDS_GROUP)
+    if limits.device_rates:
+        from sandbox.kernel.io_limits import describe_rate
+
+        for rate in limits.device_rates:
+            yield _missing(f"device_{rate.kind.value}", describe_rate(rate), NEEDS_GROUP)
     if limits.memory_bytes is not None:
         yield _memory_report(limits.memory_bytes)
     for name, value in (

@@ -200,6 +200,8 @@ class _Child:
         if entering is not None:
             self._at(Step.DIRECTORY, program.directory or "/")
             entering.settle()
+            self._at(Step.PRIVILEGES)
+            entering.confine()
         elif program.directory is not None:
             # As the user, who may see less than root (0700 homes) or more (network homes).
             self._at(Step.DIRECTORY, program.directory)

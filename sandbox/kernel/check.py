@@ -13,9 +13,15 @@ def check(limits: Limits, host: Host) -> tuple[RunWarning, ...]:
     """Return what is possible but surprising; `limits` are those of `Limits.with_defaults()`.
 
     Raises:
-        HostError: more CPUs than may be used here, or CPUs that are not among them.
+        HostError: more CPUs than may be used here, CPUs that are not among them, or no such disk.
     """
     _check_cpus(limits, host)
+    if limits.device_rates:
+        from sandbox.kernel.io_limits import find_disk
+        from sandbox.kernel.roots import Roots
+
+        for rate in limits.device_rates:
+            find_disk(rate.path, Roots())
     return (*_cpu_warnings(limits), *_memory_warnings(limits, host))
 
 

@@ -10,10 +10,12 @@ import os
 
 from sandbox.kernel import capabilities
 from sandbox.kernel import mount_calls as calls
+from sandbox.kernel.in_place import mount_in_place
 from sandbox.kernel.in_root import find_place
-from sandbox.kernel.mounts import Say, make_read_only, mount_inside, mount_root
+from sandbox.kernel.mounts import make_read_only, mount_inside, mount_root
 from sandbox.kernel.namespaces import NEW_CGROUP
-from sandbox.records.enclosure import Enclosure
+from sandbox.kernel.protect import Say
+from sandbox.records.enclosure import Enclosure, InPlace
 
 _USUAL_UMASK = 0o022
 
@@ -31,6 +33,18 @@ class Entering:
             self._terminal = OwnTerminal(enclosure.terminal, user)
         self._workdir = os.fsencode(enclosure.workdir)
         self._keyring_call = capabilities.find_keyring_call(os.uname().machine)
+        self._filter = None
+        if enclosure.confinement.filter:
+            from sandbox.kernel.seccomp import Filter
+
+            self._filter = Filter(enclosure.confinement.filter)
+        self._landlock = 0
+        if enclosure.confinement.read_only_tree:
+            # Imported here: nothing may be once the root has changed.
+            from sandbox.kernel import landlock
+            from sandbox.kernel.libc import landlock_abi
+
+            self._landlock, self._confine = landlock_abi(), landlock.confine
         self._init = None
         if enclosure.has_init:
             from sandbox.kernel.first_process import Init
@@ -60,6 +74,10 @@ class Entering:
             uid, gid = enclosure.ids.uids[0][0], enclosure.ids.gids[0][0]
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
+        if enclosure.in_place is not None:
+            self._harden(enclosure.in_place, say)
+            os.umask(umask)
+            return
         calls.unshare(NEW_CGROUP)
         calls.make_mounts_private()
         calls.set_hostname(enclosure.hostname.encode())
@@ -80,9 +98,24 @@ class Entering:
             say(b"terminal")
             self._terminal.take()
 
+    def _harden(self, place: InPlace, say: Say) -> None:
+        """Protect the host's own root, where namespaces allow it; the program stays in it."""
+        if place.is_apart:
+            calls.make_mounts_private()
+            mount_in_place(place, say)
+
     def bound_capabilities(self) -> None:
-        """Limit what any program inside can ever hold; while there is the privilege to do so."""
-        capabilities.bound()
+        """Limit what any program inside can ever hold; while there is the privilege to do so.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        if self._keyring_call is not None:
+            capabilities.leave_keyring(self._keyring_call)
+        confinement = self._enclosure.confinement
+        capabilities.bound(confinement.capabilities)
+        if self._filter is not None and not confinement.no_new_privileges:
+            self._filter.enforce()  # takes CAP_SYS_ADMIN, which the program need not have
 
     def settle(self) -> None:
         """Give up what the program shall not have, and go where it starts; as its user.
@@ -90,13 +123,25 @@ class Entering:
         Raises:
             OSError: the user may not enter the working directory.
         """
-        if self._keyring_call is not None:
-            capabilities.leave_keyring(self._keyring_call)
-        capabilities.reduce()
-        capabilities.forbid_new_privileges()
+        confinement = self._enclosure.confinement
+        capabilities.reduce(confinement.capabilities)
+        if confinement.no_new_privileges:
+            capabilities.forbid_new_privileges()
         # Not by chdir: /proc has links that lead out, by descriptors that are still open.
         top = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         fd = calls.open_in(top, self._workdir, os.O_PATH | os.O_DIRECTORY)
         os.fchdir(fd)
         os.close(fd)
         os.close(top)
+
+    def confine(self) -> None:
+        """Take on what cannot be shaken off; as the program's user, and after all else.
+
+        Raises:
+            OSError: the kernel refuses.
+        """
+        confinement = self._enclosure.confinement
+        if self._landlock:
+            self._confine(self._landlock, confinement.writable, confinement.devices)
+        if self._filter is not None and confinement.no_new_privileges:
+            self._filter.enforce()

@@ -10,6 +10,7 @@ from pathlib import Path
 from sandbox.errors import KernelError
 from sandbox.kernel import v1
 from sandbox.kernel.outer import OuterLimits
+from sandbox.kernel.roots import Roots
 from sandbox.kernel.unified_limits import PERIOD_USEC, quota_usec
 from sandbox.records.light import dataclass, replace
 from sandbox.records.limits import LimitReport, LimitState
@@ -59,6 +60,10 @@ def _apply(files: LimitFiles, limits: Limits) -> Iterator[LimitReport]:
         asked = format_size(limits.memory_high_bytes)
         report = LimitReport(name="memory_high", asked=asked, state=LimitState.UNAVAILABLE)
         yield replace(report, reason=_NO_HIGH)
+    if limits.blkio_weight or limits.device_rates:
+        from sandbox.kernel.io_limits import apply_v1
+
+        yield from apply_v1(files.outer.get("blkio"), files.missing, limits, Roots())
     if limits.pids is not None:
         report = _apply_number(files, v1.PIDS_LIMIT, "pids", limits.pids, _describe_count)
         yield _cut(report, limits.pids, files.enclosing.pids, _describe_count)

@@ -61,7 +61,7 @@ class KeeperProcess:
     def _take_away(self, birth: Birth) -> None:
         """Remove what the run has of its own besides processes; the supervisor may be gone."""
         enclosure = birth.program.enclosure
-        if enclosure is not None:
+        if enclosure is not None and enclosure.in_place is None:
             from sandbox.kernel.scratch import remove_scratch
 
             remove_scratch(Path(enclosure.scratch), enclosure.ids)

@@ -241,7 +241,8 @@ class ProcessLauncher:
 
 def find_first(pid: int, program: Program) -> FirstProcess | None:
     """Return what a program needs that is the first process of a namespace; None for others."""
-    if program.enclosure is None or program.enclosure.has_init:
+    enclosure = program.enclosure
+    if enclosure is None or enclosure.has_init or not enclosure.has_own_processes:
         return None
     from sandbox.kernel.first_process import FirstProcess
 

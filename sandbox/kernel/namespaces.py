@@ -10,8 +10,9 @@ from pathlib import Path
 from sandbox.errors import HostError, KernelError
 from sandbox.kernel.files import find_text
 from sandbox.kernel.roots import Roots
-from sandbox.records.enclosure import IdMap
+from sandbox.records.enclosure import Enclosure, IdMap
 from sandbox.records.program import Program
+from sandbox.records.security import Sharing
 
 NEW_CGROUP = 0x0200_0000  # only once the process is inside its group: that is what it shows as `/`
 _NEW_MOUNT = 0x0002_0000
@@ -34,12 +35,21 @@ def flags_of(program: Program) -> int:
     """Return the namespaces that the child is born with."""
     flags = 0
     if program.enclosure is not None:
-        flags |= _NEW_MOUNT | _NEW_UTS | _NEW_IPC | _NEW_PID
+        flags |= _flags_of_enclosure(program.enclosure)
     if program.ids is not None:
         flags |= _NEW_USER
     if program.own_network is not None:
         flags |= _NEW_NETWORK
     return flags
+
+
+def _flags_of_enclosure(enclosure: Enclosure) -> int:
+    if enclosure.in_place is not None and not enclosure.in_place.is_apart:
+        return 0
+    flags = _NEW_MOUNT | _NEW_UTS
+    if enclosure.ipc is not Sharing.HOST:
+        flags |= _NEW_IPC
+    return flags | _NEW_PID if enclosure.has_own_processes else flags
 
 
 def clone_error(exc: OSError, ids: IdMap | None) -> KernelError:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from sandbox.kernel import call_filter
 from sandbox.kernel.call_filter import Check, Comparison, Policy, Rule
 from sandbox.kernel.syscalls import Architecture, find_architecture
+from sandbox.records.light import replace
 
 _libc = ctypes.PyDLL(None, use_errno=True)
 
@@ -58,7 +59,7 @@ _NEW_NAMESPACES = 0x7E02_0000
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
 _PERSONALITIES = (0, 0x8, 0x2_0000, 0x2_0008, 0xFFFF_FFFF)
 """PER_LINUX, PER_LINUX32, each with UNAME26, and the question which it is."""
-_AF_ALG, _AF_VSOCK = 38, 40
+_AF_UNIX, _AF_ALG, _AF_VSOCK = 1, 38, 40
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _WORD = 0xFFFF_FFFF
 
@@ -125,6 +126,21 @@ def default_filter(capabilities: frozenset[str]) -> bytes | None:
     return call_filter.assemble(
         call_filter.compile_policy(default_policy(architecture, capabilities))
     )
+
+
+@cache
+def without_network() -> bytes | None:
+    """Return the filter of a program with no capability that may make no socket but AF_UNIX ones.
+
+    For where there is no network namespace; not even the loopback is left then.
+    """
+    architecture = find_architecture(os.uname().machine)
+    if architecture is None:
+        return None
+    policy = default_policy(architecture, ())
+    local = Rule(call_filter.ALLOW, (_is(0, _AF_UNIX),))
+    rules = {**policy.rules, architecture.numbers["socket"]: (local, Rule(REFUSED))}
+    return call_filter.assemble(call_filter.compile_policy(replace(policy, rules=rules)))
 
 
 def count_instructions(code: bytes) -> int:

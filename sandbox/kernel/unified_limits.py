@@ -12,6 +12,7 @@ from sandbox.errors import KernelError
 from sandbox.kernel.files import find_text, write_and_read_back
 from sandbox.kernel.outer import OuterLimits
 from sandbox.kernel.parse import parse_cpuset, parse_limit
+from sandbox.kernel.roots import Roots
 from sandbox.records.light import dataclass, replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.spec import Limits
@@ -140,7 +141,12 @@ def apply_limits(
 
     `missing` says by controller why the group lacks it.
     """
-    return tuple(_apply(directory, control, missing) for control in _controls(limits, outer))
+    reports = [_apply(directory, control, missing) for control in _controls(limits, outer)]
+    if limits.blkio_weight or limits.device_rates:
+        from sandbox.kernel.io_limits import apply_v2
+
+        reports += apply_v2(directory, missing, limits, Roots())
+    return tuple(reports)
 
 
 def _apply(directory: Path, control: _Control, missing: Mapping[str, str]) -> LimitReport:

@@ -13,9 +13,18 @@ from sandbox.environment.root_flags import (
     parse_tmpfs,
     parse_volume,
 )
+from sandbox.environment.security_flags import (
+    parse_capability,
+    parse_device,
+    parse_gpus,
+    parse_ipc,
+    parse_pid,
+    parse_security_opts,
+)
 from sandbox.errors import SpecError
 from sandbox.records.enclosure import Mount
-from sandbox.spec import Ulimit, parse_environment, parse_signal
+from sandbox.records.security import Security
+from sandbox.spec import DeviceRate, RateKind, Ulimit, parse_environment, parse_signal
 from sandbox.units import (
     UNLIMITED,
     parse_cpu_list,
@@ -44,6 +53,19 @@ _MOUNTS: dict[str, Callable[[str], Mount]] = {
     "--tmpfs": parse_tmpfs,
 }
 _SWITCHES = {"--read-only": "read_only", "--init": "has_init"}
+_PRIVILEGED = "--privileged"
+_SECURITY_LISTS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--cap-add": ("cap_add", parse_capability),
+    "--cap-drop": ("cap_drop", parse_capability),
+    "--device": ("devices", parse_device),
+}
+_SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "--gpus": ("gpus", parse_gpus),
+    "--ipc": ("ipc", parse_ipc),
+    "--pid": ("pid", parse_pid),
+}
+_SECURITY_OPT = "--security-opt"
+_RATES = {f"--device-{kind.value.replace('_', '-')}": kind for kind in RateKind}
 _ROOT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--entrypoint": ("entrypoint", str),
     "--hostname": ("hostname", parse_hostname),
@@ -65,6 +87,7 @@ _LIMITS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--memory-swap": ("memory_swap_bytes", parse_size_or_unlimited),
     "--memory-reservation": ("memory_reservation_bytes", parse_size),
     "--pids-limit": ("pids", _pids),
+    "--blkio-weight": ("blkio_weight", int),
 }
 _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--user": ("user", str),
@@ -88,6 +111,8 @@ class DockerArgs:
         self.fields: dict[str, Any] = {}
         self.environment: dict[str, str] = {}
         self._ulimits: list[Ulimit] = []
+        self._rates: list[DeviceRate] = []
+        self._security: dict[str, Any] = {}
         self._cfs: dict[str, int] = {}
 
     def take(self, words: Sequence[str]) -> None:
@@ -104,6 +129,9 @@ class DockerArgs:
             if word in _SWITCHES and self._in_image:
                 self.root[_SWITCHES[word]] = True
                 continue
+            if word == _PRIVILEGED and self._in_image:
+                self._security["privileged"] = True
+                continue
             flag, value = _split(word, rest)
             try:
                 self._take_one(flag, value)
@@ -111,6 +139,9 @@ class DockerArgs:
                 raise SpecError(f"{flag}: `{value}` is not a number") from None
         if self._in_image:
             self.root |= {"mounts": tuple(self._mounts), "add_hosts": tuple(self._add_hosts)}
+            self.root["security"] = Security(**self._security)
+        if self._rates:
+            self.limits["device_rates"] = tuple(self._rates)
         if self._ulimits:
             self.limits["ulimits"] = tuple(self._ulimits)
         if "--cpu-quota" in self._cfs:
@@ -126,6 +157,8 @@ class DockerArgs:
             self.fields[name] = parse(value)
         elif flag == "--ulimit":
             self._ulimits.append(Ulimit.parse(value))
+        elif flag in _RATES:
+            self._rates.append(DeviceRate.parse(_RATES[flag], value))
         elif flag == "--env":
             self.environment |= parse_environment((value,))[0]
         elif flag in {"--cpu-quota", "--cpu-period"}:
@@ -146,12 +179,20 @@ class DockerArgs:
         elif flag in _ROOT:
             name, parse = _ROOT[flag]
             self.root[name] = parse(value)
+        elif flag in _SECURITY_LISTS:
+            name, parse = _SECURITY_LISTS[flag]
+            self._security[name] = (*self._security.get(name, ()), parse(value))
+        elif flag in _SECURITY:
+            name, parse = _SECURITY[flag]
+            self._security[name] = parse(value)
+        elif flag == _SECURITY_OPT:
+            self._security |= parse_security_opts((value,))
         elif flag == "--add-host":
             self._add_hosts.append(parse_add_host(value))
         elif flag in _HOSTS:
             self.root["network"] = parse_network(value)
         else:
-            known = {*_LIMITS, *_FIELDS, *_MOUNTS, *_ROOT, *_SWITCHES, *_HOSTS}
+            known = {*_LIMITS, *_FIELDS, *_MOUNTS, *_ROOT, *_SWITCHES, *_HOSTS, *_OF_SECURITY}
             raise SpecError(
                 f"the flag {flag} has no meaning here",
                 hint="known are " + ", ".join(sorted({*known, "--ulimit", "--env", "--add-host"})),
@@ -176,7 +217,9 @@ def _split(word: str, rest: list[str]) -> tuple[str, str]:
     return flag, rest.pop(0)
 
 
+_OF_SECURITY = frozenset({*_SECURITY_LISTS, *_SECURITY, _SECURITY_OPT})
 _MORE = frozenset({"--ulimit", "--env", "--cpu-quota", "--cpu-period", "--add-host"})
+_MORE |= _OF_SECURITY | _RATES.keys()
 
 
 def _check_volume(flag: str, value: str) -> None:

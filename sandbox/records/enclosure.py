@@ -46,6 +46,16 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuPlan:
+    """What a run with GPUs is shown."""
+
+    devices: tuple[Device, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
+    """What is put before the values of variables, for its loader and its shell to find them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CgroupMount:
     """A hierarchy to show below /sys/fs/cgroup."""
 

@@ -24,6 +24,13 @@ _CHECKS = {
     "memory_high": "memory",
     "memory_swap": "swap-limit",
     "pids": "pids",
+    **dict.fromkeys(
+        (
+            *("blkio_weight", "device_read_bps", "device_write_bps"),
+            *("device_read_iops", "device_write_iops"),
+        ),
+        "io",
+    ),
 }
 
 

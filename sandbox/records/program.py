@@ -51,6 +51,11 @@ class Program:
         return self.enclosure is not None or self.own_network is not None
 
     @property
+    def has_own_root(self) -> bool:
+        """Return whether it has a root file system of its own, which takes a directory of ours."""
+        return self.enclosure is not None and self.enclosure.in_place is None
+
+    @property
     def ids(self) -> IdMap | None:
         """Return the ids of its user namespace; None if it has none of its own."""
         if self.enclosure is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from sandbox.records.host import Host
 from sandbox.records.light import dataclass, field
 from sandbox.records.limits import LimitReport
+from sandbox.records.security import Protection
 
 SCHEMA = 1
 
@@ -280,6 +281,8 @@ class RunResult:
     """None where the program ran in the host's own root."""
     thread_hints: dict[str, str] = field(default_factory=dict)
     """Environment variables that were set to the CPU limit, such as OMP_NUM_THREADS."""
+    protections: tuple[Protection, ...] = ()
+    """What kept the program apart from the host; empty on the host's own root."""
     groups: tuple[str, ...] = ()
     """Every cgroup directory of the run."""
     directory: str | None = None

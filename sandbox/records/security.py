@@ -56,6 +56,18 @@ class Security:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Harden:
+    """What a user can ask of a hardened run on the host's own root."""
+
+    writable: tuple[str, ...] = ()
+    """Files and directories to write to, beside the working directory."""
+    readable: tuple[str, ...] = ()
+    """Those to read in places that are emptied, such as /tmp."""
+    seccomp: str = ""
+    """As in `Security`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Confinement:
     """What a child gives up before it becomes its program, with all names resolved."""
 
