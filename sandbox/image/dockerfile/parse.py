@@ -36,7 +36,7 @@ def parse(data: bytes | str, name: str) -> Dockerfile:
     Raises:
         SpecError: something in it cannot be meant or is not supported, with file and line.
     """
-    texts = read_texts(data, name, _takes_heredocs)
+    texts = read_texts(data, name, takes_heredocs)
     escape = texts.directives.get("escape", DEFAULT_ESCAPE)
     global_args: list[Arg] = []
     stages: list[Stage] = []
@@ -93,7 +93,7 @@ def parse_trigger(expression: str, name: str, line: int) -> Instruction:
 
 
 def _trigger(expression: str, name: str, line: int) -> Instruction:
-    texts = read_texts(expression, name, _takes_heredocs).texts
+    texts = read_texts(expression, name, takes_heredocs).texts
     if len(texts) != 1:
         raise SpecError("it is not one instruction")
     statement = _cut(replace(texts[0], line=line), name, DEFAULT_ESCAPE)
@@ -118,7 +118,7 @@ def _cut(text: Text, name: str, escape: str) -> Statement:
     )
 
 
-def _takes_heredocs(text: str, escape: str) -> bool:
+def takes_heredocs(text: str, escape: str) -> bool:
     """Return whether `<<` begins a heredoc in an instruction: not in the exec form."""
     keyword, _, rest = split_statement(text, escape)
     if keyword.upper() == "ONBUILD":
