@@ -14,7 +14,7 @@ from sandbox.cli.console import CommandExit, print_error, say
 from sandbox.cli.environments import provide_venv
 from sandbox.cli.gate_options import MaxPeak, MaxTime, make_gates
 from sandbox.cli.options import option
-from sandbox.errors import ImageError, SpecError
+from sandbox.errors import SpecError
 
 if TYPE_CHECKING:
     from sandbox.analysis.gates import Gates
@@ -85,12 +85,12 @@ def profile(
         models = read_models(modellist, modelfile)
         check_paths(settings, models)
         venv = _venv_of(settings)
-        _check_image(settings)
-    except (SpecError, ImageError) as error:
+    except SpecError as error:
         print_error(error)
         raise CommandExit(_USAGE_ERROR) from None
     for note in settings.notes:
         say(f"sandbox: warning: {note}")
+    settings = _with_image(settings)
     _prerun(settings)
     done = _run(settings, models, venv, resume=resume)
     text = _rendered(done, output_format)
@@ -130,12 +130,15 @@ def _venv_of(settings: "Settings") -> "Venv | None":
     return provide_venv(None, files, packages)
 
 
-def _check_image(settings: "Settings") -> None:
-    """Refuse an image that is not here, before the first model is tried."""
-    if settings.root is not None:
-        from sandbox.cli.image import open_store
+def _with_image(settings: "Settings") -> "Settings":
+    """Build the image, before the first model is tried, as far as it is not there yet."""
+    if settings.image is None or settings.root is None:
+        return settings
+    from sandbox.profiler.images import build_plan
+    from sandbox.records.light import replace
 
-        open_store().find(settings.root.image or "")
+    image_id = build_plan(settings.image, settings.argv(None), say)
+    return replace(settings, root=replace(settings.root, image=image_id))
 
 
 def _prerun(settings: "Settings") -> None:

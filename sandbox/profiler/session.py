@@ -14,7 +14,7 @@ from sandbox.errors import SandboxError, SpecError, StoreError
 from sandbox.profiler.models import Model
 from sandbox.profiler.settings import Settings
 from sandbox.records.codec import from_plain, to_json, to_plain
-from sandbox.records.light import dataclass
+from sandbox.records.light import dataclass, replace
 from sandbox.records.profile import ModelProfile
 from sandbox.records.result import Outcome, RunResult
 from sandbox.records.sample import Block
@@ -181,7 +181,8 @@ class _Keeping:
             "directory": str(settings.directory),
             "limits": to_plain(settings.limits),
             "fields": to_plain(settings.fields),
-            "root": to_plain(settings.root),
+            "image": to_plain(settings.image),
+            "root": None if settings.root is None else to_plain(replace(settings.root, image=None)),
             "step_ns": settings.step_ns,
             "venv": to_plain(venv),
             "models": [model.argument for model in models],

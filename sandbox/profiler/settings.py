@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from sandbox.errors import SpecError
 from sandbox.profiler.docker_args import DockerArgs
 from sandbox.profiler.env_template import Value, parse_env_template
-from sandbox.records.enclosure import Mount, MountKind, RootSpec
+from sandbox.profiler.images import ImagePlan
+from sandbox.records.enclosure import RootSpec
 from sandbox.records.light import dataclass, field
 from sandbox.spec import MIN_INTERVAL_NS, Limits
 from sandbox.units import format_cpu_list, parse_cpus, parse_duration, parse_size
@@ -40,7 +41,6 @@ _EXAMPLES = {
     "OUTPUTFILE": "OUTPUTFILE=out.txt",
 }
 _SOURCE_SEC = 30
-_PLACE_IN_IMAGE = "/app"
 
 T = TypeVar("T")
 
@@ -60,8 +60,10 @@ class Settings:
     packages: tuple[str, ...] = ()
     """PIPREQUIREMENTS."""
     prerun: str | None = None
+    image: ImagePlan | None = None
+    """What IMAGEREPO and its variables, or DOCFILE, ask for; None runs on the host."""
     root: RootSpec | None = None
-    """The image of IMAGEREPO, with `directory` shown at `workdir`; None runs on the host."""
+    """How to run in it; the image itself is known once it is built."""
     limits: Limits = field(default_factory=Limits)
     fields: dict[str, Any] = field(default_factory=dict)
     """What DOCK_ARGS set of the run besides limits: user, workdir, stop signal."""
@@ -70,9 +72,9 @@ class Settings:
     """What is unusual, and goes on all the same."""
 
     @property
-    def workdir(self) -> str:
-        """Where the script is started, unless DOCK_ARGS says so."""
-        return str(self.directory) if self.root is None else _PLACE_IN_IMAGE
+    def workdir(self) -> str | None:
+        """Where the script is started, unless DOCK_ARGS says so; None: where the image says."""
+        return str(self.directory) if self.image is None else None
 
     def argv(self, model: str | None) -> tuple[str, ...]:
         """Return the command of one run: the model is the script's first argument."""
@@ -147,23 +149,29 @@ class _Reading:
     def settings(self) -> Settings:
         self._note_unknown()
         self._check_required()
-        image = self._text("IMAGEREPO").strip()
-        self._refuse_builds(image)
         directory = self._directory()
         command = self._words("COMMAND")
         script, *arguments = self._words("SCRIPT")
+        docfile, context = self._docfile()
+        has_image = docfile is not None or bool(self._text("IMAGEREPO").strip())
         packages = tuple(self._words("PIPREQUIREMENTS"))
-        if (
-            not image
-            and "/" not in command[0]
-            and not packages
-            and shutil.which(command[0]) is None
-        ):
-            raise self._error("COMMAND", f"there is no program {command[0]}", _EXAMPLES["COMMAND"])
-        args = self._docker_args(in_image=bool(image))
+        args = self._docker_args(in_image=has_image)
         limits = self._limits(args)
-        if not (directory / script).exists():
+        if not has_image:
+            self._check_host(command[0], packages)
+        if docfile is None and not (directory / script).exists():
             raise self._error("SCRIPT", f"there is no {script} in {directory}", _EXAMPLES["SCRIPT"])
+        prerun = self._text("PRERUN").strip() or None
+        image = ImagePlan(
+            base=self._text("IMAGEREPO").strip(),
+            apt=tuple(self._words("APTREQUIREMENTS")),
+            pip=packages,
+            prerun=prerun,
+            directory=str(directory),
+            docfile=docfile,
+            context=context,
+            platform=args.root.get("platform"),
+        )
         step_ns = self._parsed("SAMPLETIME", parse_duration)
         if step_ns < MIN_INTERVAL_NS:
             raise self._error("SAMPLETIME", "the shortest sample time is 0.001 s", None)
@@ -180,9 +188,10 @@ class _Reading:
             script_arguments=tuple(arguments),
             step_ns=step_ns,
             output=output,
-            packages=packages,
-            prerun=self._text("PRERUN").strip() or None,
-            root=_root(image, directory, args) if image else None,
+            packages=() if has_image else packages,
+            prerun=None if has_image else prerun,
+            image=image if has_image else None,
+            root=RootSpec(**args.root) if has_image else None,
             limits=limits,
             fields=args.fields,
             environment=args.environment,
@@ -208,24 +217,29 @@ class _Reading:
         more = "" if len(missing) == 1 else f" (so are {', '.join(missing[1:])})"
         raise SpecError(f"{self._path}:{line}: {name} {state}{more}", hint=_EXAMPLES[name])
 
-    def _refuse_builds(self, image: str) -> None:
-        """Refuse what asks for an image to be built: those of this machine can be run in only."""
-        hint = "build the image elsewhere and bring it here: `sandbox image load`, or `pull`"
-        docfile = self._text("DOCFILE").strip()
-        if docfile and Path(docfile).exists():
-            raise self._error("DOCFILE", f"an image cannot be built from {docfile}", hint)
-        if image:
-            for name in ("APTREQUIREMENTS", "PIPREQUIREMENTS", "PRERUN"):
-                if self._text(name).strip():
-                    raise self._error(
-                        name, f"nothing can be installed into the image {image}", hint
-                    )
-        elif self._text("APTREQUIREMENTS").strip():
+    def _check_host(self, program: str, packages: tuple[str, ...]) -> None:
+        """Refuse what cannot be had without an image."""
+        if self._text("APTREQUIREMENTS").strip():
             raise self._error(
                 "APTREQUIREMENTS",
-                "packages of the system cannot be installed for one run",
-                "install them on the host and leave it empty",
+                "packages of the system cannot be installed for one run on the host",
+                "name an image with IMAGEREPO, or install them and leave it empty",
             )
+        if "/" not in program and not packages and shutil.which(program) is None:
+            raise self._error("COMMAND", f"there is no program {program}", _EXAMPLES["COMMAND"])
+
+    def _docfile(self) -> tuple[str | None, str]:
+        """Return the file of DOCFILE and the directory it is meant from; it need not be there."""
+        text = self._text("DOCFILE").strip()
+        for directory in (Path(), self._path.parent):
+            path = directory / text
+            if text and path.is_file():
+                ignored = ("IMAGEREPO", "APTREQUIREMENTS", "PIPREQUIREMENTS", "PRERUN")
+                lost = [name for name in ignored if self._text(name).strip()]
+                if lost:
+                    self._notes.append(f"the image is built by {path}, not of {', '.join(lost)}")
+                return str(path.absolute()), str(directory.absolute())
+        return None, ""
 
     def _directory(self) -> Path:
         """Return DIR: as it stands from here, else from beside the environment file."""
@@ -294,9 +308,3 @@ class _Reading:
     def _error(self, name: str, message: str, hint: str | None) -> SpecError:
         line = self._values[name].line if name in self._values else 1
         return SpecError(f"{self._path}:{line}: {name}: {message}", hint=hint)
-
-
-def _root(image: str, directory: Path, args: DockerArgs) -> RootSpec:
-    """Return the root file system of an image, with the script's directory in it."""
-    shown = Mount(kind=MountKind.BIND, source=str(directory), target=_PLACE_IN_IMAGE)
-    return RootSpec(image=image, **{**args.root, "mounts": (shown, *args.root["mounts"])})

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import SpecError
 from sandbox.profiler.docker_args import DockerArgs
+from sandbox.profiler.images import ImagePlan, loopback_registries
 from sandbox.profiler.settings import Settings, read_settings
 from sandbox.records.enclosure import Network
 from sandbox.units import UNLIMITED
@@ -115,7 +116,6 @@ def test_a_variable_that_is_missing_or_empty_is_named(place: Path, name: str) ->
         ("DOCK_ARGS", "--pids-limit=x", "is not a number"),
         ("DOCK_ARGS", "-m", "has no value"),
         ("APTREQUIREMENTS", "wget", "cannot be installed for one run"),
-        ("DOCFILE", "env.template", "an image cannot be built"),
     ],
 )
 def test_a_wrong_value_is_one_error_with_file_line_and_name(
@@ -158,34 +158,64 @@ def test_a_file_that_is_not_there_is_named(place: Path) -> None:
         read_settings(Path("none"), source=False, environ={})
 
 
-def test_an_image_shows_the_directory_and_takes_flags_of_its_own(place: Path) -> None:
+def test_an_image_is_planned_of_the_variables_and_takes_flags_of_its_own(place: Path) -> None:
     settings = read(
-        'DOCK_ARGS="-v /data:/mnist_data:ro --network none --read-only"\n',
+        'DOCK_ARGS="-v /data:/mnist_data:ro --network none --read-only --platform linux/arm64"\n',
         IMAGEREPO="python:3.12",
+        APTREQUIREMENTS='"curl vim"',
+        PIPREQUIREMENTS='"numpy onnxruntime>=1.20"',
+        PRERUN="'echo $HOME | tee note'",
         COMMAND="only-in-the-image",
     )
 
     root = settings.root
     assert root is not None
-    assert (root.image, root.network, root.read_only) == ("python:3.12", Network.NONE, True)
+    assert (root.image, root.network, root.read_only) == (None, Network.NONE, True)
     assert [(mount.source, mount.target, mount.read_only) for mount in root.mounts] == [
-        (str(place / "bench"), "/app", False),
         ("/data", "/mnist_data", True),
     ]
-    assert settings.workdir == "/app"
+    assert settings.image == ImagePlan(
+        base="python:3.12",
+        apt=("curl", "vim"),
+        pip=("numpy", "onnxruntime>=1.20"),
+        prerun="echo $HOME | tee note",
+        directory=str(place / "bench"),
+        platform="linux/arm64",
+    )
+    assert settings.workdir is None  # the image says where
+    # Nothing is left for the host to do.
+    assert (settings.packages, settings.prerun) == ((), None)
 
 
-@pytest.mark.parametrize("name", ["APTREQUIREMENTS", "PIPREQUIREMENTS", "PRERUN"])
-def test_what_needs_an_image_to_be_built_is_refused(place: Path, name: str) -> None:
-    with pytest.raises(SpecError, match=rf"template:7: {name}: nothing can be installed") as caught:
-        read(IMAGEREPO="python:3.12", **{name: "wget"})
+def test_a_dockerfile_wins_over_the_variables_and_says_so(place: Path) -> None:
+    (place / "Mine").write_text("FROM python:3.12\n")
 
-    assert "sandbox image load" in str(caught.value.hint)
+    settings = read(DOCFILE="Mine", IMAGEREPO="debian:12", PRERUN="true", SCRIPT="in-the-image.py")
+
+    assert settings.image is not None
+    assert (settings.image.docfile, settings.image.context) == (str(place / "Mine"), str(place))
+    assert settings.notes == ("the image is built by Mine, not of IMAGEREPO, PRERUN",)
+    assert settings.argv("m.onnx")[-2:] == ("in-the-image.py", "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (("127.0.0.1:5000/infer:1",), {"127.0.0.1:5000"}),
+        (("localhost/a", "localhost:80/b"), {"localhost", "localhost:80"}),
+        (("[::1]:5000/a",), {"[::1]:5000"}),
+        (("debian:12", "10.0.0.1:5000/a", "$BASE", "build"), set()),
+    ],
+)
+def test_registries_of_this_machine_may_do_without_tls(
+    names: tuple[str, ...], found: set[str]
+) -> None:
+    assert loopback_registries(names) == found
 
 
 def test_a_flag_that_means_nothing_in_an_image_is_named(place: Path) -> None:
-    with pytest.raises(SpecError, match="DOCK_ARGS: the flag --privileged has no meaning"):
-        read("DOCK_ARGS=--privileged\n", IMAGEREPO="python:3.12")
+    with pytest.raises(SpecError, match="DOCK_ARGS: the flag --isolation has no meaning"):
+        read("DOCK_ARGS=--isolation=hyperv\n", IMAGEREPO="python:3.12")
 
 
 def test_flags_of_docker_in_all_their_forms() -> None:
