@@ -1,0 +1,215 @@
+"""The same Dockerfiles by us and by a real Docker Engine: trees, configurations, what they do.
+
+Docker 20.10's own builder needs no network, and has what Dockerfiles had before BuildKit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+DOCKERFILES = sorted((PROJECT / "tests/fixtures/builds").glob("*.Dockerfile"))
+COMPARED = ("Cmd", "Entrypoint", "Env", "ExposedPorts", "Healthcheck", "Labels", "OnBuild")
+COMPARED += ("Shell", "StopSignal", "User", "Volumes", "WorkingDir")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a Docker Engine needs root"),
+]
+
+
+def names(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+class Ours:
+    """Our builder, with a home for all tests of this file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "sandbox", *map(str, words)]
+        environment = {**os.environ, "SANDBOX_HOME": str(self.directory / "home")}
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=120, env=environment
+        )
+
+    def save(self, name: str) -> Path:
+        path = self.directory / f"{name.replace('/', '-')}.tar"
+        path.unlink(missing_ok=True)
+        done = self.run("image", "save", name, "-o", path)
+        assert done.returncode == 0, done.stderr
+        return path
+
+
+class Theirs:
+    """A real engine."""
+
+    def __init__(self, docker: Any, directory: Path) -> None:
+        self.docker = docker
+        self.directory = directory
+
+    def run(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        command = self.docker.command(*map(str, words))
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            env={**os.environ, "DOCKER_BUILDKIT": "0"},
+        )
+
+    def save(self, name: str) -> Path:
+        path = self.directory / "theirs.tar"
+        done = self.run("save", "-o", path, name)
+        assert done.returncode == 0, done.stderr
+        return path
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory, box: Path) -> Ours:
+    found = Ours(tmp_path_factory.mktemp("ours"))
+    loaded = found.run("image", "load", "-q", box)
+    assert loaded.returncode == 0, loaded.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory, box: Path) -> Iterator[Theirs]:
+    sys.path.insert(0, str(PROJECT / "scripts/benchmarks"))
+    try:
+        import _docker
+        from _measure import SkippedError
+
+        try:
+            with _docker.daemon() as docker:
+                found = Theirs(docker, tmp_path_factory.mktemp("theirs"))
+                loaded = found.run("load", "-i", box)
+                assert loaded.returncode == 0, loaded.stderr
+                yield found
+        except SkippedError as exc:
+            pytest.skip(str(exc))
+    finally:
+        sys.path.remove(str(PROJECT / "scripts/benchmarks"))
+
+
+def tree_of(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the files that an image's layers come to, and its configuration."""
+    found: dict[str, Any] = {}
+    with tarfile.open(path) as archive:
+        manifest = json.load(archive.extractfile("manifest.json"))[0]  # type: ignore[arg-type]
+        config = json.load(archive.extractfile(manifest["Config"]))  # type: ignore[arg-type]
+        for layer in manifest["Layers"]:
+            with tarfile.open(fileobj=archive.extractfile(layer)) as inner:
+                apply(inner, found)
+    return found, config
+
+
+def apply(layer: tarfile.TarFile, found: dict[str, Any]) -> None:
+    members = layer.getmembers()
+    for member in members:
+        parent, _, name = os.path.normpath(member.name).rpartition("/")
+        if name == ".wh..wh..opq":
+            remove(found, parent, below=True)
+        elif name.startswith(".wh."):
+            remove(found, f"{parent}/{name[4:]}".lstrip("/"))
+    for member in members:
+        path = os.path.normpath(member.name)
+        if path.rpartition("/")[2].startswith(".wh."):
+            continue
+        if not member.isdir():
+            remove(found, path)
+        if member.islnk():
+            found[path] = found[os.path.normpath(member.linkname)]
+            continue
+        data = layer.extractfile(member).read() if member.isreg() else b""  # type: ignore[union-attr]
+        found[path] = (
+            member.type,
+            oct(member.mode & 0o7777),
+            (member.uid, member.gid),
+            member.linkname,
+            hashlib.sha256(data).hexdigest() if member.isreg() else "",
+        )
+
+
+def remove(found: dict[str, Any], path: str, *, below: bool = False) -> None:
+    for name in [each for each in found if each.startswith(f"{path}/")]:
+        del found[name]
+    if not below:
+        found.pop(path, None)
+
+
+def flags_of(dockerfile: Path) -> list[str]:
+    first = dockerfile.read_text().partition("\n")[0]
+    return shlex.split(first.removeprefix("# build:")) if first.startswith("# build:") else []
+
+
+def said(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what matters of a configuration; empty is the same as absent."""
+    inner = config["config"]
+    return {name: inner.get(name) for name in COMPARED if inner.get(name)}
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=names)
+def test_they_come_to_the_same(ours: Ours, theirs: Theirs, dockerfile: Path, context: Path) -> None:
+    name = f"test/{names(dockerfile)}"
+    words = ("build", "--network", "none", "-t", name, *flags_of(dockerfile))
+    # Beside the context, so that both take the context's .dockerignore.
+    by_them = theirs.run(*words, "-f", dockerfile, context)
+    by_us = ours.run("image", *words, "-f", dockerfile, context)
+
+    should_fail = names(dockerfile).startswith("failing-")
+    assert (by_them.returncode != 0) is should_fail, by_them.stdout + by_them.stderr
+    assert (by_us.returncode != 0) is should_fail, by_us.stderr
+    if should_fail:
+        line = 1 + next(
+            number
+            for number, text in enumerate(dockerfile.read_text().splitlines())
+            if text.startswith(("RUN", "COPY"))
+        )
+        assert f"{dockerfile}:{line}: " in by_us.stderr
+        return
+    tree, config = tree_of(ours.save(name))
+    their_tree, their_config = tree_of(theirs.save(name))
+    tree.pop(".", None), their_tree.pop(".", None)
+    assert tree == their_tree
+    assert said(config) == said(their_config)
+    assert (config["os"], config["architecture"]) == (
+        their_config["os"],
+        their_config["architecture"],
+    )
+    run_by_them = theirs.run("run", "--rm", "--network", "none", name)
+    run_by_us = ours.run("run", "-q", "--network", "none", "--image", name)
+    assert (run_by_us.returncode, run_by_us.stdout) == (run_by_them.returncode, run_by_them.stdout)
+
+
+def test_the_engine_takes_what_we_save(ours: Ours, theirs: Theirs, context: Path) -> None:
+    (context / "Dockerfile").write_text(
+        "FROM box\nRUN rm /bin/true && echo made > /made\nCOPY dir /dir\n"
+        "CMD cat /made; ls /bin/true /dir\n"
+    )
+    built = ours.run("image", "build", "-t", "test/saved:1", context)
+    assert built.returncode == 0, built.stderr
+    archive = ours.save("test/saved:1")
+
+    loaded = theirs.run("load", "-i", archive)
+
+    assert loaded.returncode == 0, loaded.stderr
+    by_them = theirs.run("run", "--rm", "--network", "none", "test/saved:1")
+    by_us = ours.run("run", "-q", "--network", "none", "--image", "test/saved:1")
+    assert by_them.stdout == by_us.stdout
+    assert by_them.stdout.startswith("made\n/dir:\nb.txt\n")
