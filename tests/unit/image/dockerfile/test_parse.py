@@ -249,15 +249,15 @@ def test_run_flags() -> None:
         ('cmd ["a", "b"]', {"test": ("CMD", "a", "b")}),
         ("CMD\ta", {"test": ("CMD-SHELL", "a")}),
         (
-            "--interval=1m30s --timeout=1.5s --start-period=1h --start-interval=.5s --retries=3 CMD x",
+            "--interval=1m30s --timeout=1.5s --start-period=1h --retries=3 CMD x",
             {
                 "interval_ns": 90 * 10**9,
                 "timeout_ns": 1_500_000_000,
                 "start_period_ns": 3600 * 10**9,
-                "start_interval_ns": 500_000_000,
                 "retries": 3,
             },
         ),
+        ("--start-interval=.5s CMD x", {"start_interval_ns": 500_000_000}),
         ("--interval=0 CMD x", {"interval_ns": 0}),
     ],
 )
