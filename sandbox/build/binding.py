@@ -27,7 +27,8 @@ def selected(mount: Mount, view: View[Any]) -> Copying:
     """
     copy = Copy(line=0, source="", sources=(mount.source or "/",), destination=f"/{_NAME}")
     empty = ImageState({}, (), (), "")
-    return Copying(copy, view, empty, 0)
+    is_context = isinstance(view.tree, Context)
+    return Copying(copy, view, empty, now_sec=0, keeps_owner=not is_context)
 
 
 def take_tree(mount: Mount, view: View[Any], path: Path) -> Path:

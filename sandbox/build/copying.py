@@ -18,7 +18,7 @@ from sandbox.build.state import ImageState
 from sandbox.build.unpacking import is_archive, put_archive
 from sandbox.environment.accounts import find_account
 from sandbox.environment.rootfs import find_file
-from sandbox.errors import ImageError
+from sandbox.errors import ImageError, SpecError
 from sandbox.image.dockerfile.copies import is_address
 from sandbox.image.dockerfile.fields import change_mode
 from sandbox.image.dockerfile.placement import Item, content_digest, place
@@ -43,9 +43,22 @@ class Copying:
     """One COPY or ADD, expanded."""
 
     def __init__(
-        self, instruction: Copy | Add, view: View[Any], state: ImageState, now_sec: int
+        self,
+        instruction: Copy | Add,
+        view: View[Any],
+        state: ImageState,
+        *,
+        now_sec: int,
+        keeps_owner: bool,
     ) -> None:
         """Find the sources in `view` and their places in the image.
+
+        Args:
+            instruction: What to do.
+            view: The context, or a stage.
+            state: The image so far.
+            now_sec: When directories are made that no source has.
+            keeps_owner: Whether the owners of the sources mean something in the image.
 
         Raises:
             SandboxError: a source is missing, or does not fit the destination.
@@ -56,6 +69,7 @@ class Copying:
         self._stack = Stack(state.trees)
         self._top = _absolute(state.workdir, instruction.destination)
         self._now_sec = now_sec
+        self._keeps_owner = keeps_owner and instruction.chown is None
         sources = select(instruction, view)
         self._items: list[Item[Any]] = list(
             place(instruction, view, sources, self._top, self._is_directory)
@@ -83,7 +97,7 @@ class Copying:
         Raises:
             ImageError: one cannot be read.
         """
-        return content_digest(self._view, self._items)
+        return content_digest(self._view, self._items, owners=self._keeps_owner)
 
     @contextmanager
     def downloads(self, ingest: Ingest, insecure: frozenset[str]) -> Iterator[list[str]]:
@@ -137,7 +151,9 @@ class Copying:
         owner = (0, 0)
         if self._instruction.chown is not None:
             owner = find_owner(self._instruction.chown, self._trees)
-        return Dressing(owner=owner, mode=mode, now_sec=self._now_sec)
+        return Dressing(
+            owner=owner, keeps_owner=self._keeps_owner, mode=mode, now_sec=self._now_sec
+        )
 
     def _put(self, item: Item[Any], placement: Placement) -> None:
         entry, path = item.entry, item.destination
@@ -169,6 +185,8 @@ class Copying:
             path=real,
             kind=kind,
             mode=stat.S_IMODE(found.st_mode),
+            uid=found.st_uid,
+            gid=found.st_gid,
             mtime_sec=found.st_mtime_ns // 1_000_000_000,
             device=(os.major(found.st_rdev), os.minor(found.st_rdev)),
             xattrs={},
@@ -198,8 +216,7 @@ class Copying:
             os.close(fd)
 
     def _unpack(self, item: Item[Any], placement: Placement) -> None:
-        keeps = self._instruction.chown is None
-        with placement.dressed(keeps_owner=keeps):
+        with placement.as_it_is():
             put_archive(self._view.tree.open(item.entry), placement, os.fsencode(self._top))
 
     # --- what is no file of the tree --------------------------------------------------------------
@@ -226,7 +243,7 @@ class Copying:
         instruction = self._instruction
         fd = os.open(download.file.path, os.O_RDONLY | os.O_CLOEXEC)
         if isinstance(instruction, Add) and instruction.unpack and is_archive(fd):
-            with placement.dressed(keeps_owner=instruction.chown is None):
+            with placement.as_it_is():
                 put_archive(fd, placement, os.fsencode(self._top))
             return
         top = os.fsencode(self._top)
@@ -265,6 +282,8 @@ def find_owner(text: str, trees: Sequence[Path]) -> tuple[int, int]:
         for name in ("/etc/passwd", "/etc/group")
     )
     user, colon, wanted = text.partition(":")
+    if not user:
+        raise SpecError(f"`--chown={text}` names no user", hint="write `user` or `user:group`")
     if not colon and user.isascii() and user.isdecimal():
         return int(user), int(user)
     account = find_account(f"{user}:{wanted}" if wanted else user, passwd, group)

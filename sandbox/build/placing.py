@@ -42,10 +42,10 @@ class Placement:
         """What was put, by its path."""
 
     @contextmanager
-    def dressed(self, *, keeps_owner: bool) -> Iterator[None]:
-        """Let what is put meanwhile keep its own owner, or not."""
+    def as_it_is(self) -> Iterator[None]:
+        """Let what is put meanwhile be as its archive has it, whatever the instruction says."""
         before = self._dressing
-        self._dressing = replace(before, keeps_owner=keeps_owner)
+        self._dressing = Dressing(keeps_owner=True, now_sec=before.now_sec)
         try:
             yield
         finally:

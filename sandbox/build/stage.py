@@ -220,7 +220,13 @@ class StageBuild:
         state, builder = self._state, self._builder
         from_stage = instruction.from_stage if isinstance(instruction, syntax.Copy) else None
         view, names = self._view(instruction, from_stage)
-        copying = Copying(instruction, view, state, builder.moment.sec)
+        copying = Copying(
+            instruction,
+            view,
+            state,
+            now_sec=builder.moment.sec,
+            keeps_owner=from_stage is not None,
+        )
         with copying.downloads(builder.ingest, builder.options.insecure) as digests:
             said = [*copying.said(), digests]
             if names is None:

@@ -24,6 +24,7 @@ from sandbox.records.light import replace
 _BLOCK = 512
 _PIECE = 1 << 20
 _IN_MEMORY = 1 << 20
+_LINK_MODE = 0o777
 _BZIP2 = b"BZh"
 _XZ = b"\xfd7zXZ\x00"
 _KINDS = {
@@ -136,7 +137,7 @@ def _put(entry: Entry, reader: TarReader, placement: Placement, top: bytes, room
         link = _join(_enter(placement, _join(top, *above)), name)
         placement.put(replace(member, link=link))
     elif entry.kind == tar.LINK:
-        placement.put(replace(member, link=entry.link))
+        placement.put(replace(member, link=entry.link, mode=_LINK_MODE))
     elif entry.kind == tar.FILE:
         _put_file(replace(member, size=entry.size), entry, reader, placement, room_fd)
     else:
