@@ -16,6 +16,7 @@ from sandbox.image.dockerfile.syntax import DEFAULT_ESCAPE
 from sandbox.records.light import dataclass
 
 _MOST_NESTED = 100
+_MOST_SHOWN = 120
 _SPECIAL_PARAMETERS = frozenset("@*#?-$!0")
 
 
@@ -124,7 +125,10 @@ class _Reader:
         return character
 
     def _refusal(self, why: str, hint: str | None = None) -> SpecError:
-        shown = self._text if len(self._text) <= 120 else f"{self._text[:120]}…"  # noqa: PLR2004 - a line
+        # Of a document the line that was read last.
+        read = self._text[: self._at].rstrip("\n")
+        line = self._text[read.rfind("\n") + 1 :].partition("\n")[0]
+        shown = line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}…"
         return SpecError(f"cannot expand `{shown}`: {why}", hint=hint)
 
     def _until(self, stop: str, words: _Words, *, keeps_escapes: bool) -> str:
@@ -246,7 +250,7 @@ class _Reader:
         if not operator:
             raise self._refusal("`}` is missing at its end", "every `${` needs its `}`")
         if operator not in "-+?#%" or (colon and operator in "#%"):
-            shown = f":{operator}" if colon else operator
+            shown = repr(f":{operator}" if colon else operator)[1:-1]
             raise self._refusal(
                 f"`{shown}` is not known after a variable's name",
                 "known are `:-` `-` `:+` `+` `:?` `?` `#` `##` `%` `%%` `/` and `//`",
