@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sandbox.analysis.docker import wall_cpu_percent
 from sandbox.records.light import dataclass
-from sandbox.records.result import Pressure
+from sandbox.records.result import HOST_PORT, Pressure
 from sandbox.records.stats import StatsReading, StatsRow
 from sandbox.units import NS_PER_SEC
 
@@ -79,6 +79,8 @@ def whose_network(row: StatsRow) -> str | None:
     """Return `own`, `host` for one that is shared with the host, or None where it is unknown."""
     if row.now is None or row.now.network is None:
         return None
+    if any(port.name == HOST_PORT for port in row.now.network):
+        return "host"
     # Without an interface it is the host's only if whoever has looked says so.
     return "host" if not row.now.network and "network" in row.unavailable else "own"
 

@@ -55,6 +55,7 @@ def clean(home: Path, roots: Roots | None = None) -> list[Leftover]:
             known[entry.run_id] = tuple(_existing(read_groups(entry.directory)))
     found = [_end(run_id, groups) for run_id, groups in known.items() if groups]
     found += _take_away(entry for entry in entries if not entry.is_live)
+    found += _release_networks()
     strays = _strays(place, live | known.keys())
     return found + [_end_stray(run_id, groups) for run_id, groups in strays.items()]
 
@@ -78,6 +79,31 @@ def _take_away(lost: Iterable[RunEntry]) -> Iterator[Leftover]:
             what="directories of a root file system",
             problem=None if is_gone else "something in it belongs to another user",
         )
+
+
+def _release_networks() -> Iterator[Leftover]:
+    """Put back the settings of this host that private networks of lost runs have changed."""
+    if os.geteuid() != 0:
+        return
+    from sandbox.kernel.forwarding import PLACE, release_lost
+
+    try:
+        lost = release_lost()
+    except OSError as exc:
+        yield _of_network("", PLACE, problem=f"{exc.strerror}: are you root on the host?")
+        return
+    for lease in lost:
+        yield _of_network(Path(lease).name.removeprefix("run-"), lease)
+
+
+def _of_network(run_id: str, path: str, problem: str | None = None) -> Leftover:
+    return Leftover(
+        run_id=run_id,
+        directories=(Path(path),),
+        processes=0,
+        what="leases of a private network",
+        problem=problem,
+    )
 
 
 def _existing(directories: Iterable[Path]) -> Iterator[Path]:

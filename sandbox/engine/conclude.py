@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from sandbox.analysis.summary import summarize
 from sandbox.analysis.verdict import decide
 from sandbox.analysis.warnings import find_warnings
+from sandbox.errors import LaunchError
 from sandbox.records.host import HostLoad
 from sandbox.records.light import replace
 from sandbox.records.observed import Observed
-from sandbox.records.result import RunResult, Totals
+from sandbox.records.result import Outcome, RunResult, Totals
 from sandbox.records.sample import Block
 from sandbox.sampling.sampler import Peak
 
@@ -47,3 +48,10 @@ def _fill_from_samples(totals: Totals, peaks: Mapping[str, Peak]) -> Totals:
     if totals.pids_peak is None and "pids" in peaks:
         totals = replace(totals, pids_peak=peaks["pids"].value)
     return totals
+
+
+def not_started(result: RunResult, error: LaunchError) -> RunResult:
+    """Return the result of a run whose program could not be executed."""
+    return replace(
+        result, outcome=Outcome.NOT_STARTED, exit_code=error.exit_code, reason=str(error)
+    )

@@ -10,6 +10,7 @@ import os
 import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from sandbox.kernel.libc import open_mailbox
@@ -45,39 +46,53 @@ class Server(Protocol):
 class Mailbox:
     """A name that letters can be sent to while a run goes on; where none can be had, it is deaf."""
 
-    def __init__(self, loop: Loop, name: str, make: Callable[[int], Server]) -> None:
-        """Take letters from now on; `make` is given the descriptor and returns who serves them."""
+    def __init__(
+        self,
+        loop: Loop,
+        name: str,
+        make: Callable[[int], Server],
+        elsewhere: Callable[[bytes], int | None] | None = None,
+    ) -> None:
+        """Take letters from now on.
+
+        Args:
+            loop: What waits for them.
+            name: Where they are sent to.
+            make: Given a descriptor, returns who serves what comes there.
+            elsewhere: Opens the same name where the run looks it up, if that is another place.
+        """
         self._loop = loop
         self._make = make
-        self._server: Server | None = None
-        self._fd: int | None = None
-        with suppress(OSError):
-            self._fd = open_mailbox(name.encode())
-            loop.on_fd(self._fd, select.EPOLLIN, self._serve)
+        self._servers: dict[int, Server | None] = {}
+        for open_one in (open_mailbox, elsewhere):
+            with suppress(OSError):
+                fd = None if open_one is None else open_one(name.encode())
+                if fd is not None:
+                    self._servers[fd] = None
+                    loop.on_fd(fd, select.EPOLLIN, partial(self._serve, fd))
 
-    def _serve(self) -> None:
-        if self._fd is None:
+    def _serve(self, fd: int) -> None:
+        if fd not in self._servers:
             return
-        if self._server is None:
-            self._server = self._make(self._fd)
-        if not self._server.serve():
+        server = self._servers[fd] = self._servers[fd] or self._make(fd)
+        if not server.serve():
             self.close()
 
     def take_last(self) -> None:
         """Serve what was sent just before the program ended, and close."""
-        if self._fd is not None:
-            waiting = select.poll()
-            waiting.register(self._fd, select.POLLIN)
-            if waiting.poll(0):
-                self._serve()
+        waiting = select.poll()
+        for fd in self._servers:
+            waiting.register(fd, select.POLLIN)
+        for fd, _ in waiting.poll(0) if self._servers else ():
+            self._serve(fd)
         self.close()
 
     def close(self) -> None:
         """Take no more letters; again is harmless."""
-        if self._fd is not None:
-            self._loop.forget(self._fd)
-            os.close(self._fd)
-            self._fd = None
+        for fd in self._servers:
+            self._loop.forget(fd)
+            os.close(fd)
+        self._servers = {}
 
 
 def receive(fd: int, most_bytes: int) -> Letter | None:

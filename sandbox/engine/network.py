@@ -32,6 +32,7 @@ class RunNetwork:
         self._traffic: Traffic | None = None
         self._before: tuple[NetworkIo, ...] = ()
         self._reason = ""
+        self._pid = 0
 
     @property
     def lease(self) -> str:
@@ -54,6 +55,7 @@ class RunNetwork:
             pid: The paused child.
             backend: What has started it.
         """
+        self._pid = pid
         reader = backend.group.open_reader()
         if self._own is None and (backend.kill_directory is None or os.geteuid() != 0):
             self._reason = SHARED
@@ -67,6 +69,17 @@ class RunNetwork:
             return reader
         self._before = self._traffic.read()
         return CountingReader(reader, self._traffic, self._before)
+
+    def open_mailbox(self, name: bytes) -> int | None:
+        """Return a mailbox in the run's own network, where abstract names are its own, if any."""
+        if self._own is None:
+            return None
+        from sandbox.kernel.in_network import open_mailbox_inside
+
+        try:
+            return open_mailbox_inside(self._pid, name)
+        except OSError:
+            return None
 
     def add_to(self, totals: Totals) -> Totals:
         """Return totals with what has passed since the start."""

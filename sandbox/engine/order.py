@@ -40,7 +40,7 @@ from sandbox.store.home import find_home
 if TYPE_CHECKING:
     from sandbox.engine.control import Control
     from sandbox.engine.live_limits import LiveLimits
-    from sandbox.engine.phases import Phases
+    from sandbox.engine.phases import Phases, PhasesBeside
     from sandbox.kernel.launcher import Child
     from sandbox.kernel.scope import Scope
     from sandbox.sampling.energy import EnergyMeter
@@ -288,14 +288,18 @@ class _Run:
 
     def _listen(self) -> None:
         """Take marks and requests from now on."""
-        self.marks = Mailbox(self.loop, mark_name(self.run_id), self._make_phases)
+        self.marks = Mailbox(
+            self.loop, mark_name(self.run_id), self._make_phases, self.network.open_mailbox
+        )
         self.undo.callback(self.marks.close)
         self.requests = Mailbox(self.loop, control_name(self.run_id), self._make_control)
         self.undo.callback(self.requests.close)
 
-    def _make_phases(self, fd: int) -> Phases:
+    def _make_phases(self, fd: int) -> Phases | PhasesBeside:
         from sandbox.engine.phases import Phases
 
+        if self.phases is not None:
+            return self.phases.beside(fd)
         user = self.prepared.program.user
         self.phases = Phases(
             fd=fd,
@@ -371,14 +375,10 @@ class _Run:
 
     def _keep_failed_start(self, error: LaunchError) -> None:
         """Keep the record of a program that could not be executed: a detached one has no other."""
+        from sandbox.engine.conclude import not_started
+
         self.discard.pop_all()
-        failed = replace(
-            self.result,
-            outcome=Outcome.NOT_STARTED,
-            exit_code=error.exit_code,
-            reason=str(error),
-        )
-        self.directory.write_run(fields_of(failed))
+        self.directory.write_run(fields_of(not_started(self.result, error)))
 
     def _signal(self, info: SignalInfo) -> None:
         if self.watch is not None:

@@ -41,6 +41,14 @@ class _Begun:
     """What the run had used when the phase began; None at the run's own start."""
 
 
+@dataclass(frozen=True)
+class PhasesBeside:
+    """Takes marks at another place than the first."""
+
+    serve: Callable[[], bool]
+    """Take those that wait; return whether more of them will be taken."""
+
+
 class Phases:
     """Takes the marks of one run and keeps what each phase has used."""
 
@@ -77,12 +85,19 @@ class Phases:
 
     def serve(self) -> bool:
         """Take the marks that wait; return whether more of them will be taken."""
+        return self._serve_at(self._fd)
+
+    def beside(self, fd: int) -> PhasesBeside:
+        """Return what takes marks for the same phases at another place."""
+        return PhasesBeside(lambda: self._serve_at(fd))
+
+    def _serve_at(self, fd: int) -> bool:
         for _ in range(_LETTERS_AT_ONCE):
-            letter = receive(self._fd, LONGEST_NAME_BYTES)
+            letter = receive(fd, LONGEST_NAME_BYTES)
             if letter is None:
                 break
             self._letters += 1
-            answer(self._fd, letter, self._take(letter).encode())
+            answer(fd, letter, self._take(letter).encode())
         return not self._is_full and self._letters < _MOST_LETTERS
 
     def _take(self, letter: Letter) -> str:

@@ -17,10 +17,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from sandbox.records.result import NetworkIo
-
-NAME = "host"
-"""What stands for the interfaces of the host that were used, all but the loopback."""
+from sandbox.errors import KernelError
+from sandbox.records.result import HOST_PORT, NetworkIo
 
 _SYSTEM_CALL = {
     "x86_64": 321,
@@ -117,13 +115,16 @@ class GroupTraffic:
         """Return what was counted, as if by one interface.
 
         Raises:
-            OSError: it was closed.
+            KernelError: it was closed.
         """
-        _bpf(_MAP_LOOKUP, self._request)
+        try:
+            _bpf(_MAP_LOOKUP, self._request)
+        except OSError as exc:
+            raise KernelError.from_os(exc, doing="read", path="the group's BPF counters") from exc
         rx_bytes, rx_packets, tx_bytes, tx_packets = _COUNTERS.unpack(self._value.raw)
         return (
             NetworkIo(
-                name=NAME,
+                name=HOST_PORT,
                 rx_bytes=rx_bytes,
                 tx_bytes=tx_bytes,
                 rx_packets=rx_packets,

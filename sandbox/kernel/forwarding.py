@@ -102,32 +102,32 @@ def release(lease: str) -> None:
         _close(directory)
 
 
-def release_lost(place: str = PLACE) -> int:
-    """End the leases whose runs are gone; return how many there were.
+def release_lost(place: str = PLACE) -> list[str]:
+    """End the leases whose runs are gone, and return them.
 
     Raises:
         OSError: the place cannot be locked.
     """
     directory = os.path.dirname(lease_path("", place))
     if not os.path.isdir(directory):
-        return 0
+        return []
     with exclusively(place):
         return _close(directory)
 
 
-def _close(directory: str) -> int:
-    """Remove leases that nobody holds; if none is left, undo all. Return how many were removed."""
-    lost = 0
+def _close(directory: str) -> list[str]:
+    """Remove leases that nobody holds, and return them; if none is left, undo all."""
+    lost = []
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
-        return 0
+        return []
     leases = [f"{directory}/{name}" for name in names if name.startswith(_LEASE)]
     for lease in leases:
         if not _is_held(lease):
             os.unlink(lease)
-            lost += 1
-    if lost == len(leases):
+            lost.append(lease)
+    if len(lost) == len(leases):
         for name in names:
             if name.startswith(_NOTE):
                 _put_back(directory, name.removeprefix(_NOTE))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sandbox.kernel.files import KeptFile
 from sandbox.kernel.live_parts import Files, list_members
@@ -15,6 +15,9 @@ from sandbox.kernel.parse_proc import parse_net_dev
 from sandbox.kernel.roots import Roots
 from sandbox.records.result import NetworkIo
 from sandbox.units import NS_PER_SEC
+
+if TYPE_CHECKING:
+    from sandbox.kernel.bpf import GroupTraffic
 
 SHARED = "it uses the host's network, where nothing tells its traffic from others'"
 NOBODY = "no process of it can be seen here, so that its network cannot be found"
@@ -25,15 +28,22 @@ _MOST_TRIED = 16  # a process that ends meanwhile is followed by another
 class Network:
     """Reads the interfaces of a group; while nobody is in it, it looks again now and then.
 
-    A group that shares the host's network has no interface of its own: `network` is then empty.
+    Of a group that shares the host's network there is what a supervisor counts on it, if root asks;
+    else `network` is empty.
     The open file keeps its network namespace, so that it does not matter when the process ends.
     """
 
-    def __init__(self, groups: Sequence[Path], files: Files, roots: Roots) -> None:
-        """Find a process of a group, in any of the directories that list them."""
+    def __init__(
+        self, groups: Sequence[Path], files: Files, roots: Roots, v2: Path | None = None
+    ) -> None:
+        """Find a process of a group, in any of the directories that list them.
+
+        `v2` is its directory on that side, where programs may count.
+        """
         self.reason: str | None = None
         """Why there is nothing to read, or nothing of its own."""
-        self._groups, self._files, self._roots = groups, files, roots
+        self._groups, self._files, self._roots, self._v2 = groups, files, roots, v2
+        self._counters: GroupTraffic | None = None
         self._find()
 
     def _find(self) -> None:
@@ -46,7 +56,8 @@ class Network:
             if namespace is None:
                 continue
             if namespace in {self._namespace("self"), self._namespace("1")}:
-                self.reason = SHARED
+                self._counters = None if self._v2 is None else _find_counters(self._v2)
+                self.reason = SHARED if self._counters is None else None
                 return
             self._file = self._files.find(self._roots.proc / str(pid) / "net/dev")
             if self._file is not None:
@@ -65,7 +76,27 @@ class Network:
             self._find()
         if self._file is not None:
             return {"network": parse_interfaces(self._file.read())}
+        if self._counters is not None:
+            return {"network": self._counters.read()}
         return {"network": ()} if self.reason == SHARED else {}
+
+    def close(self) -> None:
+        """Let the counters go; a second time does nothing."""
+        if self._counters is not None:
+            self._counters.close()
+            self._counters = None
+
+
+def _find_counters(group: Path) -> GroupTraffic | None:
+    """Return what counts the traffic of a group on the host's network; only root can see it."""
+    if os.geteuid() != 0:
+        return None
+    from sandbox.kernel.bpf import GroupTraffic
+
+    try:
+        return GroupTraffic.find(group)
+    except OSError:
+        return None
 
 
 def parse_interfaces(data: bytes) -> tuple[NetworkIo, ...]:

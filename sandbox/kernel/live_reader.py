@@ -69,7 +69,7 @@ class LiveReader:
             opened.append(parts.io_v1(v1["blkio"], files))
         elif v2 is not None:
             opened.append(parts.io_v2(v2, files))
-        self._network = Network(self._places(), files, roots)
+        self._network = Network(self._places(), files, roots, v2)
         opened.append(self._network.read)
         if is_whole:
             opened += self._open_rest()
@@ -118,6 +118,7 @@ class LiveReader:
     def close(self) -> None:
         """Close the descriptors; a second time does nothing."""
         self._files.close()
+        self._network.close()
 
 
 def read_host_memory(roots: Roots) -> int:

@@ -6,18 +6,18 @@ rules with the socket that owns them, and what lets interfaces forward with the 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel import forwarding, links, nftables
+from sandbox.kernel.in_network import inside
 from sandbox.kernel.netlink import NETFILTER, ROUTE, Netlink
 
 PREFIX = "sbx"
@@ -29,7 +29,6 @@ POOLS = ("10.209.0.0/16", "172.29.0.0/16", "192.168.209.0/24")
 
 _PREFIX_LENGTH = 30  # two addresses: the host's and the run's
 _BITS = 32
-_CLONE_NEWNET = 0x4000_0000
 _USUAL_MTU = 1500
 _SIOCGIFMTU = 0x8921
 _MTU_REQUEST = struct.Struct("=16si20x")
@@ -128,34 +127,6 @@ def _refuse(exc: OSError, doing: str) -> NoReturn:
     raise HostError(
         f"cannot make a private network: {doing}: {exc.strerror or exc}", hint=hint
     ) from exc
-
-
-@contextmanager
-def inside(pid: int) -> Iterator[None]:
-    """Have what is opened in the block belong to the network namespace of a process.
-
-    Raises:
-        OSError: not allowed.
-    """
-    libc = ctypes.PyDLL(None, use_errno=True)
-
-    def enter(fd: int) -> None:
-        if libc.setns(fd, _CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        other = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            enter(other)
-        finally:
-            os.close(other)
-        try:
-            yield
-        finally:
-            enter(own)
-    finally:
-        os.close(own)
 
 
 def _set_up_inside(pid: int, network: int) -> None:

@@ -90,7 +90,7 @@ class UserNetwork:
                 {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
                 file_actions=actions,
                 setsid=True,
-                setsigdef=(signal.SIGCHLD,),
+                setsigdef=(signal.SIGCHLD, signal.SIGPIPE),  # pasta wants neither ignored
             )
         except OSError as exc:
             raise KernelError.from_os(exc, doing="start", path=command[0]) from exc

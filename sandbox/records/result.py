@@ -43,6 +43,10 @@ class DeviceIo:
     write_ops: int
 
 
+HOST_PORT = "host"
+"""The name that stands for the interfaces of the host that a run on its network has used."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NetworkIo:
     """What passed one network interface of a run.
