@@ -28,6 +28,7 @@ from sandbox.kernel.signals import keep_exit_statuses
 _SHELL = "/bin/sh"
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _FORWARDING = Path(__file__).with_name("forwarding.py")
+_REMOVER = Path(__file__).with_name("remover.py")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _FIRST_FREE_FD = 3
 
@@ -42,8 +43,8 @@ _DEAF_TO = (
     signal.SIGUSR2,
 )
 
-# Nothing but `rm`, `rmdir`, `chmod` and `sleep` is not built into a shell. A pid of 0 is a process
-# outside our PID namespace, and `kill 0` would be suicide.
+# Nothing but `rm`, `rmdir`, `chmod` and `sleep` is not built into a shell; Python is called in rare
+# cases only. A pid of 0 is a process outside our PID namespace, and `kill 0` would be suicide.
 SCRIPT = r"""# sandbox guard: ends the run whose supervisor was killed
 trap '' HUP INT QUIT TERM TSTP TTIN TTOU USR1 USR2 ALRM PIPE
 cd /
@@ -112,7 +113,8 @@ while [ "$turn" -lt 1000 ]; do
     if [ -z "$left" ]; then
         [ -z "$lease" ] || "$PYTHON" -I -S "$FORWARDING" "$lease"
         [ -n "$scratch" ] || exit 0
-        rm -rf -- "$scratch" || { chmod -R u+rwX -- "$scratch"; rm -rf -- "$scratch"; }
+        rm -rf -- "$scratch" || { chmod -R u+rwX -- "$scratch"; rm -rf -- "$scratch"; } ||
+            "$PYTHON" -I "$REMOVER" "$scratch"
         exit
     fi
     if [ "$turn" -le 500 ]; then sleep 0.01 || sleep 1; else sleep 1; fi
@@ -245,6 +247,7 @@ def _spawn_as(arguments: list[str], read_fd: int) -> int:
             "LC_ALL": "C",
             "PYTHON": sys.executable,
             "FORWARDING": str(_FORWARDING),
+            "REMOVER": str(_REMOVER),
         },
         file_actions=actions,
         setsid=True,

@@ -47,9 +47,14 @@ def finish(told: dict[str, str]) -> int:
     """Take away what the run had besides its groups; return the exit status."""
     if "lease" in told:
         python, script = os.environ["PYTHON"], os.environ["FORWARDING"]
-        words = [python, "-I", "-S", script, told["lease"]]
-        os.waitpid(os.posix_spawn(python, words, os.environ), 0)
-    return 0 if "scratch" not in told or take_away(told["scratch"]) else 1
+        _call([python, "-I", "-S", script, told["lease"]])
+    if "scratch" not in told or take_away(told["scratch"]):
+        return 0
+    return _call([os.environ["PYTHON"], "-I", os.environ["REMOVER"], told["scratch"]])
+
+
+def _call(words: list[str]) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn(words[0], words, os.environ), 0)[1])
 
 
 def listen(top: str, groups: list[str]) -> tuple[str, list[str], dict[str, str]]:

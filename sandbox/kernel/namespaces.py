@@ -83,6 +83,8 @@ def _stack(own: int, lent: Iterable[tuple[int, int]]) -> tuple[tuple[int, int, i
     ranges = [(0, own, 1)]
     following = 1
     for first, count in lent:
+        if any(first < other + size and other < first + count for _, other, size in ranges):
+            continue  # lent twice, by name and by number: the kernel maps no id two times
         ranges.append((following, first, count))
         following += count
     return tuple(ranges)

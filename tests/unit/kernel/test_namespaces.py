@@ -43,6 +43,14 @@ def test_lent_ids_follow_the_users_own(tmp_path: Path) -> None:
     assert not ids.holds(65547, 0)
 
 
+def test_what_is_lent_twice_is_mapped_once(tmp_path: Path) -> None:
+    twice = "4000000:100000:65536\n4000000:100000:65536\n4000000:165530:10\n4000000:300000:10\n"
+
+    ids = find_ids(4000000, 77, roots=_roots(tmp_path, subuid=twice))
+
+    assert ids.uids == ((0, 4000000, 1), (1, 100000, 65536), (65537, 300000, 10))
+
+
 @pytest.mark.parametrize("lacking", ["subuid", "subgid", "tools"])
 def test_without_all_that_it_takes_there_is_one_user(tmp_path: Path, lacking: str) -> None:
     settings = {"tools": False} if lacking == "tools" else {lacking: "others:1:1\n"}
