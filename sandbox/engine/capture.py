@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,12 +42,19 @@ def open_capture(
     """
     if stdio is not None:
         return Given(stdio)
-    if spec.root is not None and spec.capture is Capture.NONE and not spec.detach:
-        from sandbox.engine.terminal import Terminal, has_terminal
+    is_shown = spec.capture is Capture.NONE and not spec.detach
+    if spec.root is not None and is_shown and has_terminal():
+        from sandbox.engine.terminal import Terminal
 
-        if has_terminal():
-            return Terminal(loop, hear)
+        return Terminal(loop, hear)
     return Capturing(spec.capture, directory.output_paths())
+
+
+def has_terminal() -> bool:
+    """Return whether we read from a terminal that is ours to use: we are in its foreground."""
+    with suppress(OSError):
+        return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
+    return False
 
 
 class Capturing:

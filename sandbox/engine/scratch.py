@@ -18,7 +18,8 @@ _CANNOT_HOLD = frozenset(
     {"overlay", "aufs", "nfs", "nfs4", "cifs", "smb3", "9p", "fuse", "ecryptfs", "vfat", "exfat"}
 )
 """File systems that an overlay cannot write to: they lack attributes, or are one themselves."""
-_DIRECTORIES = ("root", "memory")
+_ROOT = "root"
+_MEMORY = "memory"
 _WRITABLE = ("upper", "work")
 
 
@@ -57,6 +58,7 @@ def make_scratch(
     enclosure = replace(enclosure, scratch=str(path), writes_to_memory=in_memory)
     prepared = replace(prepared, program=replace(prepared.program, enclosure=enclosure))
     if in_memory:
+        (path / _MEMORY).mkdir(mode=0o755)
         warning = RunWarning(
             code="writes_to_memory",
             text=f"what the run writes to its root goes to memory: {path} is on {kind}",
@@ -78,8 +80,7 @@ def fill_scratch(prepared: Prepared, path: Path) -> Path:
     writable = path if enclosure.writes_to is None else Path(enclosure.writes_to)
     try:
         path.mkdir(mode=0o700, exist_ok=True)
-        for name in _DIRECTORIES:
-            (path / name).mkdir(mode=0o755)
+        (path / _ROOT).mkdir(mode=0o755)
         for name in _WRITABLE:
             (writable / name).mkdir(mode=0o755)
         _take_after(writable / "upper", Path(enclosure.layers[-1]))

@@ -33,13 +33,6 @@ _WINDOW_SIZE = bytes(8)
 _LFLAG, _CONTROL_CHARACTERS = 3, 6
 
 
-def has_terminal() -> bool:
-    """Return whether we read from a terminal that is ours to use: we are in its foreground."""
-    with suppress(OSError):
-        return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
-    return False
-
-
 class Terminal:
     """Stands in for `Capturing` where the program gets a terminal of its own."""
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import NoReturn
 
 from sandbox.kernel import capabilities, libc
-from sandbox.kernel.processes import read_file
 from sandbox.records.light import replace
 from sandbox.records.program import ExitStatus
 
@@ -48,6 +47,8 @@ class FirstProcess:
 
     def _minds(self, number: int) -> bool:
         """Return whether the program handles, ignores or blocks a signal; or is gone."""
+        from sandbox.kernel.processes import read_file
+
         lines = read_file(f"/proc/{self._pid}/status").splitlines()
         masks = [int(line[7:], 16) for line in lines if line[:6] in _MASKS]
         return not masks or any(mask >> (number - 1) & 1 for mask in masks)
