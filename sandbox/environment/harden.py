@@ -63,15 +63,16 @@ def harden(prepared: Prepared, spec: RunSpec, asked: Harden, run_id: str) -> Pre
     enclosure = program.enclosure
     if enclosure is not None:
         program = replace(program, enclosure=replace(enclosure, confinement=confinement))
+    protections = (
+        *_describe(reason, abi, spec.network, has_filter=bool(code)),
+        seccomp,
+        *_GIVEN_UP,
+    )
     return replace(
         prepared,
         program=program,
-        protections=(
-            *_describe(reason, abi, spec.network, has_filter=bool(code)),
-            seccomp,
-            *_GIVEN_UP,
-        ),
-        warnings=(*prepared.warnings, *_warnings(writable)),
+        protections=protections,
+        warnings=(*prepared.warnings, *_warnings(writable, protections)),
     )
 
 
@@ -195,7 +196,16 @@ def _describe(
         yield Protection(name="network", state=unavailable, detail=reason)
 
 
-def _warnings(writable: tuple[str, ...]) -> Iterator[RunWarning]:
+def _warnings(
+    writable: tuple[str, ...], protections: tuple[Protection, ...]
+) -> Iterator[RunWarning]:
+    for each in protections:
+        if each.state is ProtectionState.UNAVAILABLE:
+            yield RunWarning(
+                code="not_protected",
+                text=f"the run was not hardened in all: {each.name} is unavailable: {each.detail}",
+                hint="--strict refuses to run without it",
+            )
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - no exception without one
     if any(home == path or home.startswith(f"{path}/") for path in writable):
         yield RunWarning(

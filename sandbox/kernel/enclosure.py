@@ -7,6 +7,7 @@ the root file system's, and not to be trusted.
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext, suppress
 
 from sandbox.kernel import capabilities
 from sandbox.kernel import mount_calls as calls
@@ -38,6 +39,9 @@ class Entering:
             from sandbox.kernel.seccomp import Filter
 
             self._filter = Filter(enclosure.confinement.filter)
+        # On the host's root without a user namespace, a plain user holds nothing to give up.
+        place = enclosure.in_place
+        self._is_powerless = place is not None and not place.is_apart
         self._landlock = 0
         if enclosure.confinement.read_only_tree:
             # Imported here: nothing may be once the root has changed.
@@ -113,7 +117,8 @@ class Entering:
         if self._keyring_call is not None:
             capabilities.leave_keyring(self._keyring_call)
         confinement = self._enclosure.confinement
-        capabilities.bound(confinement.capabilities)
+        with suppress(PermissionError) if self._is_powerless else nullcontext():
+            capabilities.bound(confinement.capabilities)
         if self._filter is not None and not confinement.no_new_privileges:
             self._filter.enforce()  # takes CAP_SYS_ADMIN, which the program need not have
 

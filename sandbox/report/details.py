@@ -59,6 +59,7 @@ def render_details(
         lines += _section("Pressure", _pressure_rows(result), style)
         lines += _section("Energy of the whole machine", _energy_rows(result), style)
     lines += _limits(result.limits, style)
+    lines += _section("Protection", _protection_rows(result), style)
     lines += _section("Measuring", _measuring_rows(result), style)
     lines += _section("Host", _host_rows(result), style)
     lines += _section("Unavailable", _unavailable_rows(result), style)
@@ -325,6 +326,13 @@ def _limits(limits: Sequence[LimitReport], style: Style) -> list[str]:
 def _remark(text: str, style: Style) -> list[str]:
     wrapped = style.wrap(printable(text), 4)
     return ["    " + wrapped[0], *wrapped[1:]]
+
+
+def _protection_rows(result: RunResult) -> list[Row]:
+    return [
+        (each.name.replace("_", " "), f"{each.state.value}: {each.detail}")
+        for each in result.protections
+    ]
 
 
 def _measuring_rows(result: RunResult) -> list[Row]:
