@@ -1,10 +1,5 @@
 """What was built before: which step, by its key, has made which layer.
 
-```text
-<images>/builds/<key>.json    a step that ended well: its layer, and when it was done
-<images>/caches/<id>/         what `RUN --mount=type=cache` shows, and what apt and pip fetch
-```
-
 A failure is never kept. The layers stay as long as an entry names them; `image prune` forgets the
 entries whose layers no image needs.
 """
@@ -18,12 +13,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sandbox.image.built import BUILDS, CACHES
 from sandbox.image.ingest import Ingest, LayerMeta
 from sandbox.image.store import ImageStore, write_whole
 from sandbox.records.light import dataclass
-
-_BUILDS = "builds"
-_CACHES = "caches"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +68,14 @@ class BuildCache:
         write_whole(self._path(key), json.dumps({"same": twin}).encode())
 
     def _path(self, key: str) -> Path:
-        return self._root / _BUILDS / f"{key}.json"
+        return self._root / BUILDS / f"{key}.json"
 
 
 def cache_directory(store: ImageStore, name: str) -> Path:
     """Return the directory of a cache mount; it is made if it is not there."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40]
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
-    path = store.root / _CACHES / f"{readable}-{digest}"
+    path = store.root / CACHES / f"{readable}-{digest}"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o755)
     return path

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.errors import ImageError, SpecError
+from sandbox.image.built import CACHES, forget_steps, layers_of_steps, remove_lent
 from sandbox.image.flat import flat_path
 from sandbox.image.ingest import COLLECT, PARTIAL
-from sandbox.image.places import remove_tree
 from sandbox.image.reference import parse_reference
 from sandbox.image.store import ImageStore, StoredImage
 from sandbox.records.light import dataclass
@@ -62,9 +63,12 @@ def remove(store: ImageStore, text: str, *, force: bool = False) -> Removed:
 def prune(store: ImageStore, *, every: bool = False) -> Removed:
     """Take away the images without a name, and all that no image needs.
 
+    Of builds the steps are forgotten that are no part of an image that stays.
+
     Args:
         store: Where from.
-        every: Also the images with names. What is in use stays in any case.
+        every: Also the images with names, all steps, and what apt and pip have fetched for builds.
+            What is in use stays in any case.
 
     Raises:
         ImageError: a record cannot be read, so that nobody knows what is needed.
@@ -79,11 +83,19 @@ def prune(store: ImageStore, *, every: bool = False) -> Removed:
                 except ImageError:
                     continue  # in use
                 deleted.append(image)
+    _forget_steps(store, every=every)
     return Removed(
         untagged=tuple(name for image in deleted for name in image.references),
         deleted=tuple(image.id for image in deleted),
-        freed_bytes=collect_garbage(store, partial=True),
+        freed_bytes=collect_garbage(store, partial=True, caches=every),
     )
+
+
+def _forget_steps(store: ImageStore, *, every: bool) -> None:
+    with suppress(BlockingIOError), store.locked(COLLECT, wait=False):  # else a build goes on
+        records = [store.read_record(image_id) for image_id in store.list_ids()]
+        layers = {layer["diff_id"] for record in records for layer in record["layers"]}
+        forget_steps(store, layers, every=every)
 
 
 def _name_in(image: StoredImage, text: str) -> str | None:
@@ -113,12 +125,15 @@ def _delete(store: ImageStore, image: StoredImage) -> None:
         ) from exc
 
 
-def collect_garbage(store: ImageStore, *, partial: bool = False) -> int | None:
+def collect_garbage(
+    store: ImageStore, *, partial: bool = False, caches: bool = False
+) -> int | None:
     """Remove all that no image needs; return the bytes that were freed, None if it has to wait.
 
     Args:
         store: Where from.
         partial: Also downloads that were cut short, which the next pull would go on with.
+        caches: Also what is fetched only once for all builds.
 
     Raises:
         ImageError: a record cannot be read, so that nobody knows what is needed.
@@ -128,6 +143,8 @@ def collect_garbage(store: ImageStore, *, partial: bool = False) -> int | None:
         with store.locked(COLLECT, wait=False):
             needed = _needed(store)
             garbage = _garbage(store, needed)
+            if caches:
+                garbage += _children(store.root / CACHES)
             return sum(
                 _discard(path) for path in garbage if partial or not path.name.startswith(PARTIAL)
             )
@@ -145,6 +162,8 @@ def _needed(store: ImageStore) -> set[Path]:
         if record["mend"]:
             needed.add(store.root / "mends" / record["mend"])
     needed |= {flat_path(store, image.layers) for image in store.list_images()}
+    for diff_id in layers_of_steps(store):
+        needed |= {store.blob_path(diff_id), store.layer_path(diff_id)}
     return needed
 
 
@@ -164,7 +183,7 @@ def _children(directory: Path) -> list[Path]:
 def _discard(path: Path) -> int:
     """Remove a file or a tree and return how much it took."""
     size = _usage(path)
-    remove_tree(path)
+    remove_lent(path)
     return size
 
 

@@ -9,6 +9,7 @@
     flats/<hex>/tree               all layers of a stack in one, where they cannot be stacked
     records/<hex>.json             one image, by its id: the digest of its configuration
     references.json                which name means which image
+    builds/ caches/                what builds leave (see `built`)
     work/                          what is under way; garbage once nobody holds `lock`
     lock                           shared while something is added, exclusive to collect garbage
     locks/                         one lock a digest; these files are never removed
