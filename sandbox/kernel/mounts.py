@@ -86,10 +86,12 @@ def _take_after(place_fd: int, model: str) -> None:
 def _mount_overlay(enclosure: Enclosure, writable: bytes, root: bytes) -> None:
     layers = [os.fsencode(layer) for layer in reversed(enclosure.layers)]
     upper, work = writable + b"/" + UPPER, writable + b"/" + WORK
-    marks: list[tuple[bytes, bytes | None]] = [(b"userxattr", None)] if enclosure.userxattr else []
-    if enclosure.writes_to is not None:
-        # What is kept has to mean the same without the layers below it.
-        marks += [(b"redirect_dir", b"off"), (b"metacopy", b"off")]
+    marks: list[tuple[bytes, bytes | None]] = []
+    if enclosure.userxattr:
+        marks = [(b"userxattr", None)]
+    elif enclosure.writes_to is not None:
+        # What is kept has to mean the same without the layers below it; `userxattr` sees to that.
+        marks = [(b"redirect_dir", b"off"), (b"metacopy", b"off")]
     target = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         options: list[tuple[bytes, bytes | None]] = [(b"lowerdir+", layer) for layer in layers]
