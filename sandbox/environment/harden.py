@@ -15,6 +15,7 @@ from sandbox.environment.host import Prepared
 from sandbox.environment.network import find_own_network
 from sandbox.environment.security import find_filter
 from sandbox.errors import HostError, SpecError
+from sandbox.kernel.capabilities import NAMES, read_held
 from sandbox.kernel.in_place import can_be_apart
 from sandbox.kernel.landlock import describe_gaps
 from sandbox.kernel.libc import landlock_abi
@@ -110,11 +111,21 @@ def _take_apart(
             workdir=workdir,
         ),
     )
-    reason = can_be_apart(flags_of(apart), None if ids is None else (uid, gid))
+    reason = _why_not_apart(apart, ids, (uid, gid))
     if reason is None or apart.enclosure is None:
         return apart, reason
     enclosure = replace(apart.enclosure, in_place=InPlace(is_apart=False), ids=None)
     return replace(apart, enclosure=enclosure, own_network=None), reason
+
+
+def _why_not_apart(program: Program, ids: IdMap | None, own: tuple[int, int]) -> str | None:
+    """Return why there can be no namespaces; a plain user's are tried, as much can forbid them."""
+    if ids is not None:
+        return can_be_apart(flags_of(program), own)
+    held = read_held(Path("/proc/self/status").read_text("utf-8", "replace"))
+    if held >> NAMES.index("sys_admin") & 1:
+        return None
+    return "root lacks CAP_SYS_ADMIN here"
 
 
 def _find_writable(asked: Harden, workdir: str) -> tuple[str, ...]:

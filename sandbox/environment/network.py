@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from sandbox.kernel.forwarding import lease_path
 from sandbox.records.enclosure import IdMap, Network, OwnNetwork
 from sandbox.records.result import RunWarning
 
@@ -27,8 +26,11 @@ def find_own_network(kind: Network, run_id: str, ids: IdMap | None = None) -> Ow
     if kind is Network.HOST:
         return None
     if os.geteuid() == 0:
-        lease = lease_path(run_id) if kind is Network.PRIVATE else ""
-        return OwnNetwork(kind=kind, lease=lease)
+        if kind is not Network.PRIVATE:
+            return OwnNetwork(kind=kind)
+        from sandbox.kernel.forwarding import lease_path
+
+        return OwnNetwork(kind=kind, lease=lease_path(run_id))
     uid, gid = os.geteuid(), os.getegid()
     single = IdMap(uids=((uid, uid, 1),), gids=((gid, gid, 1),))
     return OwnNetwork(kind=kind, ids=ids or single)

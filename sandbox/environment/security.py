@@ -9,7 +9,6 @@ from pathlib import Path
 
 from sandbox.errors import HostError
 from sandbox.kernel import capabilities
-from sandbox.kernel.features import parse_release
 from sandbox.kernel.roots import Roots
 from sandbox.records.enclosure import GpuPlan, Mount
 from sandbox.records.light import dataclass
@@ -134,7 +133,7 @@ def find_capabilities(security: Security, *, is_plain: bool) -> frozenset[str]:
 def _held(*, is_plain: bool) -> frozenset[str]:
     if is_plain:
         return frozenset(capabilities.NAMES)  # all of those of its own namespace
-    mask = capabilities.read_held(Path("/proc/self/status").read_text("ascii", "replace"))
+    mask = capabilities.read_held(Path("/proc/self/status").read_text("utf-8", "replace"))
     return frozenset(name for number, name in enumerate(capabilities.NAMES) if mask >> number & 1)
 
 
@@ -171,7 +170,8 @@ def _default(names: frozenset[str]) -> bytes | None:
 
 
 def _of_profile(path: str, names: frozenset[str]) -> bytes | None:
-    from sandbox.kernel.call_filter import assemble, compile_policy
+    from sandbox.kernel.features import parse_release
+    from sandbox.kernel.seccomp_policy import assemble_policy
     from sandbox.kernel.seccomp_profile import Circumstances, parse_profile
     from sandbox.kernel.syscalls import find_architecture
 
@@ -185,7 +185,7 @@ def _of_profile(path: str, names: frozenset[str]) -> bytes | None:
         raise HostError(f"cannot read the seccomp profile {path}: {exc}") from None
     kernel = parse_release(os.uname().release) or (0, 0)
     around = Circumstances(architecture=architecture, capabilities=names, kernel=kernel)
-    return assemble(compile_policy(parse_profile(text, around)))
+    return assemble_policy(parse_profile(text, around))
 
 
 def _describe_capabilities(names: frozenset[str]) -> Protection:

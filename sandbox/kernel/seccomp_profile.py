@@ -12,7 +12,7 @@ from typing import Any
 from sandbox.errors import SpecError
 from sandbox.kernel import call_filter
 from sandbox.kernel.call_filter import Check, Comparison, Policy, Rule
-from sandbox.kernel.seccomp import MISSING
+from sandbox.kernel.seccomp_policy import MISSING
 from sandbox.kernel.syscalls import Architecture
 from sandbox.records.light import dataclass
 

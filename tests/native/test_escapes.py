@@ -338,7 +338,8 @@ def test_the_result_names_what_holds(as_whom: Callable[..., Any], place: Path) -
 WITHOUT_LANDLOCK = """
 import os, sys
 from sandbox.kernel import call_filter as bpf, capabilities, syscalls
-from sandbox.kernel.seccomp import Filter, MISSING
+from sandbox.kernel.seccomp import Filter
+from sandbox.kernel.seccomp_policy import MISSING
 arch = syscalls.find_architecture(os.uname().machine)
 rules = {arch.numbers["landlock_create_ruleset"]: (bpf.Rule(MISSING),)}
 policy = bpf.Policy(

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from sandbox.errors import SpecError
 from sandbox.kernel import call_filter
 from sandbox.kernel.call_filter import Check, Comparison, Policy, Rule
-from sandbox.kernel.seccomp import MISSING, REFUSED, default_policy
+from sandbox.kernel.capabilities import KEPT
+from sandbox.kernel.prebuilt_filters import DOCKERS, POWERLESS, unpack
+from sandbox.kernel.seccomp_policy import MISSING, REFUSED, assemble_policy, default_policy
 from sandbox.kernel.seccomp_profile import Circumstances, parse_profile
 from sandbox.kernel.syscalls import X32_BIT, Architecture, find_architecture
 
@@ -352,3 +354,15 @@ def test_any_text_is_a_profile_or_one_error(text: str) -> None:
     except SpecError:
         return
     call_filter.compile_policy(policy)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("prebuilt", "capabilities"), [(DOCKERS, KEPT), (POWERLESS, ())], ids=["docker", "none"]
+)
+def test_the_prebuilt_filters_are_of_the_policy(
+    machine: str, prebuilt: dict[str, str], capabilities: tuple[str, ...]
+) -> None:
+    code = assemble_policy(default_policy(architecture(machine), capabilities))
+
+    assert unpack(prebuilt[machine]) == code, "run `.venv/bin/python scripts/filters.py`"
