@@ -5,8 +5,9 @@
 import json
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -34,6 +35,7 @@ _PLATFORM = typer.Option(
 _MAX_SIZE = typer.Option(
     "--max-size", metavar="SIZE", help="Most that a layer may unpack to, however small it is."
 )
+_PIPE = Path("-")
 _QUIET = typer.Option("--quiet", "-q", help="Print only ids.")
 
 
@@ -76,7 +78,10 @@ def pull(
 @app.command("load")
 def load(
     path: Annotated[
-        Path, typer.Argument(help="What `docker save` writes, an OCI archive or layout, a tree.")
+        Path,
+        typer.Argument(
+            help="What `docker save` writes, an OCI archive or layout, a tree; `-` is the input."
+        ),
     ],
     tag: Annotated[
         str | None, typer.Option("--tag", "-t", metavar="NAME", help="What to call the image.")
@@ -89,9 +94,13 @@ def load(
     from sandbox.image import load as loading
 
     store = open_store()
-    ids = loading.load(
-        store, path, name=tag, platform=_platform(platform), bounds=_bounds(max_size)
-    )
+    with ExitStack() as stack:
+        if path == _PIPE:
+            _refuse_terminal(sys.stdin, "docker save NAME | sandbox image load -")
+            path = stack.enter_context(loading.spooled(store, sys.stdin.buffer))
+        ids = loading.load(
+            store, path, name=tag, platform=_platform(platform), bounds=_bounds(max_size)
+        )
     for image_id in ids:
         report_added(store.read(image_id), store, quiet=quiet)
 
@@ -100,12 +109,19 @@ def load(
 def save(
     images: Annotated[list[str], typer.Argument(metavar="IMAGE...", help=_NAMES)],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The archive to write.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The archive to write; `-` is the output."
+        ),
     ],
 ) -> None:
     """Write images into one archive, for docker, podman or another machine."""
     from sandbox.image import save as saving
 
+    if output == _PIPE:
+        _refuse_terminal(sys.stdout, "sandbox image save NAME -o - | ssh HOST sandbox image load -")
+        saving.save_to(open_store(), images, sys.stdout.buffer)
+        return
     saving.save(open_store(), images, output)
     say(f"wrote {output}")
 
@@ -196,6 +212,11 @@ def prune(
     _report_removed(removed)
     if removed.freed_bytes is not None:
         say(f"freed {format_size(removed.freed_bytes)}")
+
+
+def _refuse_terminal(stream: TextIO, example: str) -> None:
+    if stream.isatty():
+        raise ImageError("an archive is nothing for a terminal", hint=f"`{example}`")
 
 
 def open_store() -> "ImageStore":

@@ -145,9 +145,11 @@ def collect_garbage(
             garbage = _garbage(store, needed)
             if caches:
                 garbage += _children(store.root / CACHES)
-            return sum(
+            freed = sum(
                 _discard(path) for path in garbage if partial or not path.name.startswith(PARTIAL)
             )
+            with store.locked("references"):  # or somebody might be writing them
+                return freed + sum(_discard(path) for path in _half_written(store))
     except BlockingIOError:
         return None
 
@@ -171,6 +173,12 @@ def _garbage(store: ImageStore, needed: set[Path]) -> list[Path]:
     places = ("blobs/sha256", "blobs/sha512", "layers", "mends", "flats", "work")
     present = [path for place in places for path in _children(store.root / place)]
     return [path for path in present if path not in needed]
+
+
+def _half_written(store: ImageStore) -> list[Path]:
+    """Return the documents whose writer was killed, before they had their name."""
+    places = (store.root, store.root / "records")
+    return [path for place in places for path in _children(place) if path.name.startswith(".")]
 
 
 def _children(directory: Path) -> list[Path]:

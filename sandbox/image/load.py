@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sandbox.errors import ImageError, SpecError
 from sandbox.image.compression import Counter, kind_of, unpacked_pieces
@@ -33,6 +34,7 @@ from sandbox.image.store import ImageStore
 from sandbox.image.unpack import Bounds
 
 _HEAD = 1024
+_PIECE = 1 << 20
 
 
 def load(
@@ -68,8 +70,31 @@ def load(
                 raise ImageError(f"{path} has no image in it")
             return tuple(install(ingest, _renamed(plan, names)) for plan in plans)
     except OSError as exc:
-        place = f" ({exc.filename})" if exc.filename else ""
+        place = f" ({exc.filename})" if exc.filename and str(exc.filename) != str(path) else ""
         raise ImageError(f"cannot load {path}: {exc.strerror}{place}") from exc
+
+
+@contextmanager
+def spooled(store: ImageStore, stream: BinaryIO) -> Iterator[Path]:
+    """Give what comes through a pipe as a file that can be loaded; it is removed afterwards.
+
+    Raises:
+        ImageError: it cannot be read or written.
+    """
+    try:
+        with adding(store) as ingest:
+            path = ingest.new_path("stream")
+            try:
+                with path.open("xb") as target:
+                    shutil.copyfileobj(stream, target, _PIECE)
+                yield path
+            except ImageError as exc:
+                said = str(exc).replace(str(path), "what came through the pipe")
+                raise ImageError(said, hint=exc.hint) from exc
+            finally:
+                path.unlink(missing_ok=True)
+    except OSError as exc:
+        raise ImageError(f"cannot keep what is to be loaded: {exc.strerror or exc}") from exc
 
 
 def _renamed(plan: ImagePlan, names: tuple[str, ...]) -> ImagePlan:

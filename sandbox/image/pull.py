@@ -26,7 +26,7 @@ from sandbox.image.progress import NoProgress, Progress
 from sandbox.image.reference import Reference, parse_reference
 from sandbox.image.registry import Repository, api_host
 from sandbox.image.store import ImageStore
-from sandbox.image.transport import Patience, Transport
+from sandbox.image.transport import Patience, Transport, UnreachedError
 from sandbox.image.unpack import Bounds
 from sandbox.records.light import dataclass, field
 
@@ -79,6 +79,12 @@ def pull(
             repository = Repository(reference, transport, credentials)
             source = _Source(ingest, repository, progress or NoProgress())
             return install(ingest, source.plan(reference, asked.platform))
+    except UnreachedError as exc:
+        raise ImageError(
+            f"cannot fetch {reference}: {exc}",
+            hint=f"{exc.hint}; without a network, `sandbox image load` takes a file that "
+            "`docker save` or `sandbox image save` wrote elsewhere",
+        ) from exc
     except OSError as exc:
         raise ImageError(f"cannot store {reference.short()}: {exc.strerror or exc}") from exc
 

@@ -89,7 +89,8 @@ def _split_registry(name: str) -> tuple[str, str]:
 def _check_repository(text: str, repository: str) -> None:
     if not re.fullmatch(_REPOSITORY, repository):
         if re.fullmatch(_REPOSITORY, repository.lower()):
-            raise _refusal(text, "a repository is written in small letters", repository.lower())
+            hint = f"write `{text.replace(repository, repository.lower())}`"
+            raise _refusal(text, "a repository is written in small letters", hint)
         raise _refusal(
             text, f"`{repository}` is not a repository", "such as `debian` or `owner/name`"
         )

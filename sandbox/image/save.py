@@ -7,9 +7,10 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sandbox.errors import ImageError
 from sandbox.image.manifest import (
@@ -39,19 +40,43 @@ def save(store: ImageStore, names: Sequence[str], target: Path) -> None:
     Raises:
         ImageError: an image is not there, or the archive cannot be written.
     """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    with _held(store, names) as images:
+        try:
+            if target.exists():
+                raise ImageError(f"{target} is there already", hint="remove it, or write another")
+            with tarfile.open(temporary, "x", format=tarfile.PAX_FORMAT) as archive:
+                _write(store, images, archive)
+            temporary.rename(target)
+        except OSError as exc:
+            raise ImageError(f"cannot write {target}: {exc.strerror}") from exc
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def save_to(store: ImageStore, names: Sequence[str], stream: BinaryIO) -> None:
+    """Write the same archive to a stream, such as a pipe.
+
+    Raises:
+        ImageError: an image is not there, or the stream takes no more.
+    """
+    with _held(store, names) as images:
+        try:
+            with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+                _write(store, images, archive)
+            stream.flush()
+        except OSError as exc:
+            raise ImageError(f"cannot write the archive: {exc.strerror}") from exc
+
+
+@contextmanager
+def _held(store: ImageStore, names: Sequence[str]) -> Iterator[list[StoredImage]]:
+    """Give images that nobody can remove meanwhile."""
     images = [store.find(name) for name in names]
     held = [store.hold(image) for image in images]
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        if target.exists():
-            raise ImageError(f"{target} is there already", hint="remove it, or write another")
-        with tarfile.open(temporary, "x", format=tarfile.PAX_FORMAT) as archive:
-            _write(store, images, archive)
-        temporary.rename(target)
-    except OSError as exc:
-        raise ImageError(f"cannot write {target}: {exc.strerror}") from exc
+        yield images
     finally:
-        temporary.unlink(missing_ok=True)
         for fd in held:
             os.close(fd)
 

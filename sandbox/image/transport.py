@@ -6,6 +6,7 @@ follow, what to send there, and how often to try again.
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,10 @@ _CERTIFICATES = ("/etc/containers/certs.d", "/etc/docker/certs.d")
 _AGENT = "cgroup-sandbox"
 
 
+class UnreachedError(ImageError):
+    """Nobody there has answered at all."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Patience:
     """How long to wait, and how often to try again."""
@@ -35,6 +40,8 @@ class Patience:
     """Without any byte."""
     attempts: int = 6
     """For one request, or for one part of a download."""
+    first_attempts: int = 2
+    """As long as nobody has answered at all: a wrong name or no network is not worth a wait."""
     backoff_sec: float = 0.5
     """Before the second attempt; doubled before each further one."""
     longest_wait_sec: float = 60
@@ -54,6 +61,7 @@ class Transport:
         self.patience = patience
         self._flag = flag
         self._pools: dict[str, Any] = {}
+        self._is_reached = False
 
     def pause(self, attempt: int, asked_sec: float | None = None) -> None:
         """Wait before another attempt, the first being 1."""
@@ -79,23 +87,31 @@ class Transport:
         Raises:
             ImageError: there is no answer, or a redirect that must not be followed.
         """
-        problem = ""
-        for attempt in range(1, self.patience.attempts + 1):
+        problem, attempt = "", 0
+        while attempt < (attempts := self._attempts()):
+            attempt += 1
             self._flag.check()
             try:
                 answer = self._follow(url, headers, body)
             except _failures() as exc:
-                problem = self._explain(exc)
+                problem = f"{urlsplit(url).netloc} cannot be reached: {self._explain(exc)}"
                 asked_sec = None
             else:
+                self._is_reached = True
                 if answer.status not in _TRANSIENT:
                     return answer
                 problem = f"{urlsplit(url).netloc} answers with status {answer.status}"
                 asked_sec = _retry_after(answer.headers.get("Retry-After"))
                 discard(answer)
-            if attempt < self.patience.attempts:
+            if attempt < attempts:
                 self.pause(attempt, asked_sec)
+        if not self._is_reached:
+            hint = "check the name and the network; a proxy is taken from HTTPS_PROXY"
+            raise UnreachedError(problem, hint=hint)
         raise ImageError(problem, hint="try again later; what was fetched is kept")
+
+    def _attempts(self) -> int:
+        return self.patience.attempts if self._is_reached else self.patience.first_attempts
 
     def answers(self, url: str) -> bool:
         """Return whether anybody answers there at all; one attempt."""
@@ -186,7 +202,8 @@ class Transport:
                 hint=f"`--insecure {self._host}` does without, or install its certificate in "
                 f"{_CERTIFICATES[0]}/{self._host}",
             ) from exc
-        return f"{self._host} cannot be reached: {reason}"
+        # Without its name for the connection, which says nothing.
+        return re.sub(r"^HTTPS?Connection(?:Pool)?\([^)]*\): ", "", str(reason))
 
 
 def pieces(answer: Any, patience: Patience) -> Iterator[bytes]:

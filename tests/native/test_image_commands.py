@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,44 @@ def test_an_image_lives_from_load_to_prune(cli: Any, tree: Path, tmp_path: Path)
     assert cli("image", "load", "-q", tmp_path / "saved.tar").stdout.strip() == image_id
     assert f"deleted {image_id}" in cli("image", "prune", "--all").stdout
     assert "no images yet" in cli("image", "ls").stdout
+
+
+def test_an_image_goes_through_pipes(cli: Any, tree: Path, tmp_path: Path) -> None:
+    image_id = cli("image", "load", "-q", tree, "--tag", "tiny:1").stdout.strip()
+    piped = (
+        f"{sys.executable} -m sandbox image save tiny:1 -o - | "
+        f"SANDBOX_HOME={tmp_path}/other {sys.executable} -m sandbox image load -q -"
+    )
+
+    done = subprocess.run(
+        ["sh", "-c", piped], capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert (done.returncode, done.stdout.strip()) == (0, image_id), done.stderr
+    assert list((tmp_path / "other/images/work").iterdir()) == []
+    junk = cli("image", "load", "-", stdin="junk")
+    assert junk.status == 1
+    assert "what came through the pipe is no image" in junk.stderr
+
+
+@pytest.mark.parametrize("words", ["load -", "save tiny:1 -o -"])
+def test_an_archive_is_nothing_for_a_terminal(cli: Any, tree: Path, words: str) -> None:
+    cli("image", "load", "-q", tree, "--tag", "tiny:1")
+    controller, terminal = pty.openpty()
+
+    with open(terminal, "r+b", buffering=0) as ends:  # noqa: PTH123 - a descriptor
+        done = subprocess.run(
+            [sys.executable, "-m", "sandbox", "image", *words.split()],
+            stdin=ends,
+            stdout=ends,
+            stderr=subprocess.PIPE,
+            timeout=50,
+            check=False,
+        )
+    os.close(controller)
+
+    assert done.returncode == 1
+    assert b"nothing for a terminal" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -392,6 +392,23 @@ def test_garbage_is_not_collected_while_something_is_added(
     assert files(store) == []
 
 
+def test_what_was_being_written_when_somebody_was_killed_is_garbage(
+    store: ImageStore, make_layout: Layout, base: bytes
+) -> None:
+    load(store, make_layout([base]))
+    left = [store.root / ".references.json.1.ab", store.root / "records" / ".x.json.1.ab"]
+    for path in left:
+        path.write_text("{")
+
+    with adding(store):
+        prune(store)
+    assert all(path.exists() for path in left)  # somebody may be writing it
+    prune(store)
+
+    assert not any(path.exists() for path in left)
+    assert store.find("test:1").layers
+
+
 def test_a_store_of_another_version_is_left_alone(
     store: ImageStore, make_layout: Layout, base: bytes
 ) -> None:

@@ -543,6 +543,39 @@ def test_a_download_that_was_cut_off_is_gone_on_with(
     assert int(ranges[0][6:-1]) > 0
 
 
+@pytest.mark.parametrize(
+    ("entity_tag", "sent"), [('"one"', '"one"'), ('W/"weak"', None), ("", None)]
+)
+def test_only_a_tag_for_the_very_same_bytes_is_sent_back(
+    registry: Registry, store: ImageStore, layer: bytes, entity_tag: str, sent: str | None
+) -> None:
+    registry.image("1", layer)
+    digest = big_blob(registry)
+    asked: list[str | None] = []
+
+    def hook(handler: Handler, path: str) -> bool:
+        if digest not in path:
+            return False
+        if handler.headers.get("Range"):
+            asked.append(handler.headers.get("If-Range"))
+            # It is another file by now, so all of it comes.
+            handler.answer(200, registry.blobs[digest])
+            return True
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(registry.blobs[digest])))
+        if entity_tag:
+            handler.send_header("ETag", entity_tag)
+        handler.end_headers()
+        handler.wfile.write(registry.blobs[digest][:100_000])
+        handler.close_connection = True
+        return True
+
+    registry.hook = hook
+
+    assert fetch(store, registry).layers
+    assert asked == [sent]
+
+
 def test_a_download_goes_on_in_the_next_pull(
     registry: Registry, store: ImageStore, layer: bytes
 ) -> None:
@@ -712,8 +745,25 @@ def test_a_download_that_drips_is_left(registry: Registry, store: ImageStore, la
 
 
 def test_nobody_there_is_said_so(store: ImageStore) -> None:
-    with pytest.raises(ImageError, match="cannot be reached"):
+    with pytest.raises(
+        ImageError, match=r"cannot fetch 127.0.0.1:1/a:latest: .* cannot be"
+    ) as caught:
         pull(store, "127.0.0.1:1/a", PullOptions(patience=IMPATIENT))
+
+    assert "HTTPSConnection" not in str(caught.value)
+    assert "sandbox image load" in str(caught.value.hint)
+
+
+def test_where_nobody_answers_at_all_nobody_waits_long(
+    store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("sandbox.image.cancel.Flag.pause", lambda flag, sec: pauses.append(sec))
+
+    with pytest.raises(ImageError):
+        pull(store, "127.0.0.1:1/a")
+
+    assert len(pauses) == 1
 
 
 def test_two_pulls_at_once_make_one_download(
