@@ -1,161 +1,166 @@
-"""An image from a registry or a layout to a tree that can be run, beside skopeo and umoci."""
+"""An image from a registry or a file to a tree that can be run, beside all who do the like."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
-from _cli import cli
-from _measure import Options, Result, Side, SkippedError, in_pairs, progress, skipped
+from _cli import Cli, cli
+from _image_peers import Act, Engine, Images, do, docker, images, podman
+from _measure import Options, Pairs, Result, Side, SkippedError, in_pairs, in_turns, skipped
 
 BAR = 0.5
 _MEMORY = Path("/dev/shm")  # so that the disk's moods are not measured
-_PROGRAMS = ("mmdebstrap", "umoci", "skopeo", "docker-registry")
 _WHAT = "an image to a tree"
-_PATIENCE_SEC = 600
+_ROUNDS = 7  # at most: with some engines a round takes long
+_UMOCI, _SKOPEO, _BOTH = "umoci unpack", "skopeo copy", "skopeo copy, umoci unpack"
+_DRIVERS = ("overlay", "vfs")
 
 
 def measure(options: Options) -> Iterator[Result]:
-    """Yield unpacking, then a pull with unpacking, then a pull of what is there."""
+    """Yield unpacking, a pull of what is not there, one of what is, and a load."""
     where = _MEMORY if _MEMORY.is_dir() else None
-    with cli() as ours, tempfile.TemporaryDirectory(prefix="sandbox-bench-", dir=where) as path:
-        scratch = Path(path)
+    with ExitStack() as stack:
+        ours = stack.enter_context(cli())
+        made = tempfile.TemporaryDirectory(prefix="sandbox-bench-", dir=where)
+        scratch = Path(stack.enter_context(made))
+        scratch.chmod(0o755)  # a plain user has a place in it
         try:
-            layout = _make_image(scratch)
+            image = stack.enter_context(images(scratch))
         except SkippedError as reason:
             yield skipped("image", _WHAT, reason)
             return
-        home = scratch / "home"
-        command = [str(Path(sys.executable).with_name("sandbox")), "image"]
-        environment = {**ours.environment, "SANDBOX_HOME": str(home)}
-
-        def mine(*words: str) -> Side:
-            return _timed([*command, *words], environment, home)
-
-        with _registry(scratch) as host:
-            _do(
-                "skopeo",
-                "copy",
-                "--dest-tls-verify=false",
-                f"oci:{layout}:a",
-                f"docker://{host}/a:1",
-            )
-            bundle, copied = scratch / "bundle", scratch / "copied"
-            unpack = ["umoci", "unpack", "--image"]
-            fetch = ["skopeo", "copy", "--src-tls-verify=false", f"docker://{host}/a:1"]
-            both = f'"$@" >/dev/null && umoci unpack --image {copied}:a {bundle} >/dev/null'
-            name = f"{host}/a:1"
-            yield in_pairs(
-                mine("load", "-q", str(layout)),
-                _timed([*unpack, f"{layout}:a", str(bundle)], None, bundle),
-                options.pairs,
-            ).result(
-                benchmark="image",
-                what="wall time from an OCI layout to a tree",
-                unit="s",
-                peer_name="umoci unpack",
-                bar=BAR,
-            )
-            yield in_pairs(
-                mine("pull", "-q", "--insecure", host, name),
-                _timed(["sh", "-c", both, "sh", *fetch, f"oci:{copied}:a"], None, bundle, copied),
-                options.pairs,
-            ).result(
-                benchmark="image",
-                what="wall time from a registry to a tree",
-                unit="s",
-                peer_name="skopeo copy, umoci unpack",
-                bar=BAR,
-            )
-            _do(*fetch, f"oci:{copied}:a")
-            mine("pull", "-q", "--insecure", host, name)()
-            yield in_pairs(
-                _timed([*command, "pull", "-q", "--insecure", host, name], environment),
-                _timed([*fetch, f"oci:{copied}:a"], None),
-                options.pairs,
-            ).result(
-                benchmark="image",
-                what="wall time of a pull of what is there",
-                unit="s",
-                peer_name="skopeo copy",
-            )
+        mine = _Mine(ours, scratch / "home")
+        yield _unpacking(mine, image, scratch, options.pairs)
+        engines, absent = _engines(stack, scratch, image)
+        for name, reason in absent.items():
+            yield skipped("image", f"{_WHAT} beside `{name}`", reason)
+        rounds = min(options.pairs, _ROUNDS)
+        yield from _cold(mine, image, scratch, engines, rounds)
+        yield from _warm(mine, image, scratch, engines, rounds)
+        if (engine := engines.get("docker")) is not None:
+            yield _loading(mine, image, engine, rounds)
 
 
-def _make_image(scratch: Path) -> Path:
-    """Return an OCI layout of a small Debian with one layer."""
-    missing = [program for program in _PROGRAMS if shutil.which(program) is None]
-    if missing or os.geteuid() != 0:
-        raise SkippedError(f"not installed: {', '.join(missing)}" if missing else "not root")
-    progress("making a Debian image")
-    layout, tree, archive = scratch / "oci", scratch / "tree", scratch / "debian.tar"
-    _do("mmdebstrap", "--variant=minbase", "bookworm", archive)
-    tree.mkdir()
-    _do("tar", "-C", tree, "-xpf", archive)
-    archive.unlink()
-    _do("umoci", "init", "--layout", layout)
-    _do("umoci", "new", "--image", f"{layout}:a")
-    _do("umoci", "insert", "--image", f"{layout}:a", tree, "/")
-    _do("rm", "-rf", tree)
-    return layout
+class _Mine:
+    """Our own command line, with a home that can be emptied."""
+
+    def __init__(self, ours: Cli, home: Path) -> None:
+        self._program = str(Path(sys.executable).with_name("sandbox"))
+        self._environment = {**ours.environment, "SANDBOX_HOME": str(home)}
+        self._home = home
+
+    def act(self, *words: object, empty: bool = True) -> Act:
+        removed = (self._home,) if empty else ()
+        words = (self._program, "image", *words)
+        return Act(words=words, environment=self._environment, removed=removed)
+
+    def pull(self, image: Images, *, empty: bool = True) -> Act:
+        return self.act("pull", "-q", "--insecure", image.host, image.name, empty=empty)
 
 
-def _do(*command: object) -> None:
-    words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, timeout=_PATIENCE_SEC, check=False)
-    if done.returncode:
-        raise SkippedError(f"{words[0]} fails: {done.stderr.decode('utf-8', 'replace')[-200:]}")
+Engines = dict[str, Engine]
 
 
-def _timed(words: list[str], environment: dict[str, str] | None, *made: Path) -> Side:
-    """Return what runs a command and returns its seconds; what it made is removed before."""
+def _engines(
+    stack: ExitStack, scratch: Path, image: Images
+) -> tuple[Engines, dict[str, SkippedError]]:
+    """Return whoever works here, and why the others do not."""
+    starts: dict[str, Callable[[], Engine]] = {
+        "docker": lambda: stack.enter_context(docker(scratch)),
+        **{
+            f"podman, {driver}": lambda driver=driver: stack.enter_context(podman(scratch, driver))
+            for driver in _DRIVERS
+        },
+    }
+    found: Engines = {}
+    absent: dict[str, SkippedError] = {}
+    for name, start in starts.items():
+        try:
+            engine = start()
+            engine.act(*_pull_words(name), image.name)()
+            found[name] = engine
+        except SkippedError as reason:
+            absent[name] = reason
+    return found, absent
 
-    def side() -> float:
-        for path in made:
-            _do("rm", "-rf", path)
-        start = time.monotonic()
-        done = subprocess.run(
-            words, env=environment, capture_output=True, timeout=_PATIENCE_SEC, check=False
-        )
-        elapsed = time.monotonic() - start
-        if done.returncode:
-            raise SkippedError(f"{words} fails: {done.stderr.decode('utf-8', 'replace')[-300:]}")
-        return elapsed
 
-    return side
-
-
-@contextmanager
-def _registry(scratch: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{probe.getsockname()[1]}"
-    settings = scratch / "registry.yml"
-    settings.write_text(
-        f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: {host}}}\n"
-        f"storage: {{filesystem: {{rootdirectory: {scratch / 'registry'}}}}}\n"
+def _unpacking(mine: _Mine, image: Images, scratch: Path, pairs: int) -> Result:
+    bundle = scratch / "bundle"
+    unpack = ("umoci", "unpack", "--image", f"{image.layout}:a", bundle)
+    found = in_pairs(
+        mine.act("load", "-q", image.layout), Act(words=unpack, removed=(bundle,)), pairs
     )
-    process = subprocess.Popen(
-        ["docker-registry", "serve", settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        until = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", int(host.split(":")[1])), 1).close()
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    raise SkippedError("the registry does not answer") from None
-                time.sleep(0.02)
-        yield host
-    finally:
-        process.terminate()
-        process.wait(20)
+    do("rm", "-rf", bundle)
+    what = "an OCI layout to a tree"
+    return found.result(benchmark="image", what=what, unit="s", peer_name=_UMOCI, bar=BAR)
+
+
+def _cold(
+    mine: _Mine, image: Images, scratch: Path, engines: Engines, rounds: int
+) -> Iterator[Result]:
+    bundle, copied = scratch / "bundle", scratch / "copied"
+    fetch = ("skopeo", "copy", "--src-tls-verify=false", f"docker://{image.name}")
+    both = f'"$@" >/dev/null && umoci unpack --image {copied}:a {bundle} >/dev/null'
+    sides: dict[str, Side] = {
+        "": mine.pull(image),
+        _BOTH: Act(
+            words=("sh", "-c", both, "sh", *fetch, f"oci:{copied}:a"), removed=(bundle, copied)
+        ),
+        **{
+            _pull_name(name): engine.act(*_pull_words(name), image.name, forget=(image.name,))
+            for name, engine in engines.items()
+        },
+    }
+    what = "a registry to a tree, nothing there yet"
+    yield from _beside(what, sides, rounds, bars={_BOTH: BAR})
+    do("rm", "-rf", bundle, copied)
+
+
+def _warm(
+    mine: _Mine, image: Images, scratch: Path, engines: Engines, rounds: int
+) -> Iterator[Result]:
+    copied = scratch / "copied"
+    fetch = ("skopeo", "copy", "--src-tls-verify=false", f"docker://{image.name}")
+    sides: dict[str, Side] = {
+        "": mine.pull(image, empty=False),
+        _SKOPEO: Act(words=(*fetch, f"oci:{copied}:a")),
+        **{
+            _pull_name(name): engine.act(*_pull_words(name), image.name)
+            for name, engine in engines.items()
+        },
+    }
+    yield from _beside("a registry to a tree, all there already", sides, rounds)
+
+
+def _loading(mine: _Mine, image: Images, engine: Engine, rounds: int) -> Result:
+    theirs = engine.act("load", "-q", "-i", image.archive, forget=("a:1", image.name))
+    found = in_pairs(mine.act("load", "-q", image.archive), theirs, rounds)
+    what = "an archive of docker's to a tree, nothing there yet"
+    return found.result(benchmark="image", what=what, unit="s", peer_name="docker load")
+
+
+def _pull_name(engine: str) -> str:
+    program, _, driver = engine.partition(", ")
+    return f"{program} pull" + (f" ({driver}, a plain user)" if driver else "")
+
+
+def _pull_words(engine: str) -> tuple[str, ...]:
+    return ("pull", "-q", "--tls-verify=false") if engine.startswith("podman") else ("pull", "-q")
+
+
+def _beside(
+    what: str, sides: dict[str, Side], rounds: int, bars: dict[str, float] | None = None
+) -> Iterator[Result]:
+    """Yield ours, which has no name, beside each of the others."""
+    for side in sides.values():
+        side()  # once unmeasured: caches
+    found = in_turns(sides, rounds)
+    ours = found.pop("")
+    for name, values in found.items():
+        bar = (bars or {}).get(name)
+        pairs = Pairs(ours, values)
+        yield pairs.result(benchmark="image", what=what, unit="s", peer_name=name, bar=bar)
