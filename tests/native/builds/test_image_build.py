@@ -155,13 +155,17 @@ def test_nothing_leads_out_of_the_image_or_the_context(
         f"FROM box AS evil\nRUN ln -s {outside} /out && ln -s /proc/self/root /root-link"
         f" && ln -s {outside}/made /work\n"
         f"FROM evil\nWORKDIR /work/deeper\nCOPY a.txt {outside}/copied\nCOPY a.txt /out/through\n"
-        "COPY --from=evil /bin/busybox /out/again\nWORKDIR /proc/self/fd/7\n"
+        "COPY --from=evil /bin/busybox /out/again\n"
     )
 
     assert built.status == 0, built.stderr
     assert sorted(path.name for path in outside.iterdir()) == ["file"]
     listed = run("find", str(outside), "-type", "f").stdout.split()
     assert {Path(name).name for name in listed} == {"copied", "through", "again"}
+    for directory in ("/proc/self/fd/7", "/proc/self/fd/../cwd", "/root-link/x"):
+        failed = build(f"FROM box\nWORKDIR {directory}\nRUN cat {outside}/file\n")
+        assert failed.status == 1
+        assert "of the host" not in failed.stderr
 
 
 @pytest.mark.slow
