@@ -1,0 +1,378 @@
+"""Private networks, none, and the host's: what is reached, what is counted, what remains."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+HOST_ADDRESS, SERVER_ADDRESS, UPLINK = "198.51.100.1", "198.51.100.2", "up0"  # as in conftest.py
+Host = Any
+PYTHON = os.path.realpath(sys.executable)
+CLEAN: dict[str, Any] = {"links": [], "tables": [], "ip_forward": "0", "forwarding": "0"}
+
+pytestmark = pytest.mark.both
+
+
+def client(*arguments: object) -> list[str]:
+    return [PYTHON, "-I", "-S", str(HERE / "client.py"), *map(str, arguments)]
+
+
+def network(result: dict[str, Any]) -> dict[str, int]:
+    """The one interface of a run, as `ip -s link` counts."""
+    (port,) = result["totals"]["network"]
+    return {key: value for key, value in port.items() if key != "name"}
+
+
+@contextmanager
+def started(host: Host, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        host.sandbox(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            with suppress(BrokenPipeError):
+                process.communicate("go\n", timeout=20)
+
+
+def _other(key: str) -> str:
+    """What the other end of a pair calls it."""
+    return ("tx" if key.startswith("rx") else "rx") + key[2:]
+
+
+def test_two_runs_reach_a_server_and_every_byte_is_counted(host: Host, tmp_path: Path) -> None:
+    sizes = {"a": (300_000, 1_000), "b": (5_000, 70_000)}
+    runs = [_talk(host, name, *size, tmp_path) for name, size in sizes.items()]
+    for run in runs:
+        assert run.stdout is not None
+        assert run.stdout.readline() == f"{HOST_ADDRESS}\n", "the server saw another"
+        assert run.stdout.readline() == "done\n"
+    outside, rows = _at_rest(host)
+    during = host.left()
+    printed = [run.communicate("go\n", timeout=30)[0] for run in runs]
+
+    results = [json.loads((tmp_path / f"{name}.json").read_text()) for name in sizes]
+    for result, text, (received, sent) in zip(results, printed, sizes.values(), strict=True):
+        run_id, found = result["run_id"], network(result)
+        assert rows[run_id] == {_other(key): n for key, n in outside[f"sbx{run_id}"].items()}
+        assert found == in_docker_words(json.loads(text)[0]["stats64"])
+        assert found["rx_bytes"] > received
+        assert found["tx_bytes"] > sent
+        assert "network" not in result["unavailable"]
+    assert sorted(during["tables"]) == sorted(f"sandbox-{result['run_id']}" for result in results)
+    assert (during["forwarding"], during["ip_forward"]) == ("1", "0")
+    assert host.left() == CLEAN
+
+
+def _talk(host: Host, name: str, receive: int, send: int, place: Path) -> subprocess.Popen[str]:
+    words = shlex.join(client("tcp", SERVER_ADDRESS, receive, send))
+    script = f"{words}; exec ip -s -j link show eth0"
+    flags = ["-q", "--name", name, "--network", "private", "-o", place / f"{name}.json"]
+    return subprocess.Popen(
+        host.sandbox("run", *flags, "--", "sh", "-c", script),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _at_rest(host: Host) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """The host's ends and our rows at a time when nothing passed: neighbours ask now and then."""
+    while True:
+        before = host.links()
+        told = host.run(*host.sandbox("stats", "--no-stream", "--format", "api")[2:])
+        if host.links() == before:
+            rows = [json.loads(line) for line in told.splitlines()]
+            return before, {
+                row["id"]: row["networks"]["eth0"]
+                for row in rows
+                if "eth0" in row.get("networks", {})
+            }
+
+
+def in_docker_words(stats: dict[str, dict[str, int]]) -> dict[str, int]:
+    """What `ip -s -j link` says, by the names that docker has for it."""
+    names = ("bytes", "packets", "errors", "dropped")
+    return {f"{way}_{what}": stats[way][what] for way in ("rx", "tx") for what in names}
+
+
+def test_no_other_comes_in_and_runs_do_not_reach_each_other(host: Host) -> None:
+    listen = (
+        "import socket, sys; s = socket.create_server(('', 7003)); print('up', flush=True);"
+        " sys.stdin.readline()"
+    )
+    knock = "import socket; socket.create_connection(('10.209.0.2', 7003), timeout=1)"
+    with started(host, "run", "-q", "--network", "private", "--", PYTHON, "-c", listen) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "up\n"
+        host.run(PYTHON, "-c", knock)  # the host itself may
+        host.far("ip", "route", "add", "10.209.0.0/16", "via", HOST_ADDRESS)
+        far = ["nsenter", f"--net=/proc/{host.far_pid}/ns/net"]
+        others = [
+            [*far, PYTHON, "-c", knock],
+            host.sandbox("run", "-q", "--network", "private", "--", PYTHON, "-c", knock),
+        ]
+        for words in others:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+            assert done.returncode == 1
+            assert "TimeoutError" in done.stderr
+        # From outside nothing is forwarded for others: the test's host is no router meanwhile.
+        assert host.setting(f"conf/{UPLINK}/forwarding") == "1"
+
+
+def test_what_is_on_the_hosts_network_is_counted_by_run(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    before = host.links()[UPLINK]
+    words = client("udp", SERVER_ADDRESS, 20, 500)
+    noise = client("udp", SERVER_ADDRESS, 3, 100)
+    with started(host, "run", "-q", "--name", "talker", "-o", file, "--", *words) as run:
+        assert run.stdout is not None
+        assert [run.stdout.readline() for _ in range(2)] == ["echoed\n", "done\n"]
+        after = host.links()[UPLINK]
+        row = json.loads(host.run(*host_stats()))
+        host.run(*noise)  # another's, which is not to be seen
+
+    found = network(json.loads(file.read_text()))
+    for key in ("rx_bytes", "tx_bytes", "rx_packets", "tx_packets"):
+        assert found[key] == after[key] - before[key]
+    assert (found["tx_packets"], found["tx_bytes"]) == (20, 20 * (500 + 8 + 20 + 14))
+    assert row["NetIO"] == "10.8kB / 10.8kB"
+    assert row["Network"] == "host"
+
+
+def host_stats() -> list[str]:
+    template = '{"NetIO":{{json .NetIO}},"Network":{{json .Network}}}'
+    return [sys.executable, "-m", "sandbox", "stats", "--no-stream", "--format", template, "talker"]
+
+
+def test_none_has_a_loopback_that_works_and_nothing_else(cli: Callable[..., Any]) -> None:
+    program = (
+        "import os, socket;"
+        "s = socket.create_server(('127.0.0.1', 0));"
+        "socket.create_connection(s.getsockname()).sendall(b'x');"
+        "print(sorted(os.listdir('/proc/sys/net/ipv4/conf')), s.accept()[0].recv(1))"
+    )
+
+    done = cli("run", "--network", "none", "--", PYTHON, "-c", program)
+
+    assert done.status == 0, done.stderr
+    assert done.stdout == "['all', 'default', 'lo'] b'x'\n"
+    assert "network      none" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["none", "private"])
+def test_marks_arrive_from_a_network_of_its_own(host: Host, tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "r.json"
+    program = "import sandbox; sandbox.mark('one'); sandbox.mark('two')"
+
+    run = host.sandbox("run", "-q", "--network", kind, "-o", file, "--")[2:]
+    host.run(*run, sys.executable, "-c", program)
+
+    phases = json.loads(file.read_text())["phases"]
+    assert [phase["name"] for phase in phases] == ["start", "one", "two"]
+    assert all(phase["totals"]["network"] is not None for phase in phases)
+
+
+def test_a_killed_supervisor_leaves_nothing(host: Host, wait_until: Callable[..., None]) -> None:
+    runs = [
+        subprocess.Popen(host.sandbox("run", "-q", "--network", "private", "--", "sleep", "1000"))
+        for _ in range(2)
+    ]
+    wait_until(lambda: len(host.tables()) == 2)
+
+    runs[0].kill()
+    runs[0].wait()
+    wait_until(lambda: len(host.left()["links"]) == 1)
+    assert host.setting(f"conf/{UPLINK}/forwarding") == "1", "the other needs it"
+    runs[1].kill()
+    runs[1].wait()
+    wait_until(lambda: host.left() == CLEAN)
+
+
+def test_clean_puts_back_what_even_the_guard_could_not(
+    host: Host, wait_until: Callable[..., None]
+) -> None:
+    run = subprocess.Popen(host.sandbox("run", "-q", "--network", "private", "--", "sleep", "1000"))
+    wait_until(lambda: host.left()["tables"])
+    guards = subprocess.run(
+        ["pgrep", "-P", str(run.pid), "-f", "sandbox-guard"], capture_output=True, check=True
+    ).stdout
+    for pid in (run.pid, *map(int, guards.split())):
+        os.kill(pid, signal.SIGKILL)
+    run.wait()
+    assert host.setting(f"conf/{UPLINK}/forwarding") == "1"
+
+    said = host.run(*host.sandbox("clean")[2:], check=False)
+
+    assert "removed 1 leases of a private network" in said
+    wait_until(lambda: host.left() == CLEAN)
+
+
+def test_forwarding_that_others_have_switched_on_meanwhile_stays(
+    host: Host, wait_until: Callable[..., None]
+) -> None:
+    switch = "echo 1 > /proc/sys/net/ipv4/ip_forward"
+
+    with started(host, "run", "-q", "--network", "private", "--", "cat") as run:
+        assert run.poll() is None
+        wait_until(lambda: host.setting(f"conf/{UPLINK}/forwarding") == "1")
+        host.run("sh", "-c", switch)
+
+    assert host.setting(f"conf/{UPLINK}/forwarding") == "1"
+    assert host.setting("ip_forward") == "1"
+
+
+def test_another_firewall_that_drops_is_told_of(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    rules = HERE / "closed.py"
+    with subprocess.Popen(
+        host.words(sys.executable, rules), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as firewall:
+        assert firewall.stdout is not None
+        assert firewall.stdout.readline() == b"closed\n"
+        host.run(*host.sandbox("run", "-q", "--network", "private", "-o", file, "--", "true")[2:])
+        firewall.communicate()
+
+    (warning,) = [w for w in json.loads(file.read_text())["warnings"] if w["code"] == "network"]
+    assert "ip theirs" in warning["text"]
+    assert "DOCKER-USER" in warning["hint"]
+
+
+def test_addresses_are_taken_where_they_are_free_or_asked_for(host: Host) -> None:
+    show = ["ip", "-4", "-o", "address", "show", "dev", "eth0"]
+    run = host.sandbox("run", "-q", "--network", "private", "--", *show)[2:]
+    host.run("ip", "route", "add", "10.0.0.0/8", "via", SERVER_ADDRESS)
+
+    assert "inet 172.29.0.2/30" in host.run(*run)
+    assert "inet 192.0.2.6/30" in host.run("env", "SANDBOX_NETWORK_POOL=192.0.2.4/30", *run)
+    full = subprocess.run(
+        host.words("env", "SANDBOX_NETWORK_POOL=10.1.0.0/24", *run),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert full.returncode == 125
+    assert "no address is free" in full.stderr
+    assert "SANDBOX_NETWORK_POOL" in full.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_hundred_killed_ones_leave_nothing(host: Host, wait_until: Callable[..., None]) -> None:
+    for batch in range(10):
+        runs = [
+            subprocess.Popen(
+                host.sandbox("run", "-q", "--network", "private", "--", "sleep", "1000")
+            )
+            for _ in range(10)
+        ]
+        if batch % 2:  # half of them while they are being made
+            wait_until(lambda: len(host.left()["links"]) == 10)
+        else:
+            wait_until(lambda: host.left()["links"])
+        for run in runs:
+            run.kill()
+            run.wait()
+        wait_until(lambda: host.left() == CLEAN)
+
+
+# --- as a plain user
+
+
+PLAIN = ["--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+@pytest.fixture
+def plain(host: Host, plain_home: Path, plain_python: str) -> Callable[..., Any]:
+    """Run our command line on the test's host as a plain user."""
+    paths = f"{HERE.parents[2]}:{sysconfig.get_path('purelib')}"
+    settings = [f"HOME={plain_home}", f"SANDBOX_HOME={plain_home}/s", f"PYTHONPATH={paths}"]
+
+    def run(*words: str | Path, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+        command = host.words(
+            "setpriv", *PLAIN, "env", *settings, f"PATH={path}", plain_python, "-m", "sandbox"
+        )
+        return subprocess.run(
+            [*command, *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+            cwd=plain_home,
+        )
+
+    return run
+
+
+def test_a_plain_user_reaches_the_server_through_pasta(
+    plain: Callable[..., Any], plain_home: Path, plain_python: str
+) -> None:
+    if shutil.which("pasta") is None:
+        pytest.skip("`pasta` (passt) is not installed")
+    script = plain_home / "client.py"
+    script.write_text((HERE / "client.py").read_text())
+    show = f"{plain_python} -I -S {script} tcp {SERVER_ADDRESS} 20000 500; ip -s -j link show up0"
+    if shutil.which("ip") is None:
+        pytest.skip("`ip` is not installed")
+
+    name = plain_home / "r.json"
+    done = plain("run", "-q", "--network", "private", "-o", name, "--", "sh", "-c", show)
+
+    assert done.returncode == 0, done.stderr
+    seen, _, links = done.stdout.split("\n", 2)
+    assert seen == HOST_ADDRESS
+    found = network(json.loads(name.read_text()))
+    assert found == in_docker_words(json.loads(links)[0]["stats64"])
+    assert found["rx_bytes"] > 20_000
+
+
+def test_a_plain_user_without_a_carrier_is_told_what_to_install(
+    plain: Callable[..., Any], tmp_path: Path
+) -> None:
+    done = plain("run", "--network", "private", "--", "/bin/true", path=str(tmp_path))
+
+    assert done.returncode == 125
+    assert "`pasta` or `slirp4netns`" in done.stderr
+    assert "apt install passt" in done.stderr
+
+
+def test_a_plain_user_has_none_too(plain: Callable[..., Any]) -> None:
+    done = plain("run", "--network", "none", "--", "sh", "-c", "id -u; cat /proc/net/dev")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("65534\n")
+    assert [line.split(":")[0].strip() for line in done.stdout.splitlines()[3:]] == ["lo"]
+
+
+def test_the_carrier_ends_with_a_killed_supervisor(
+    plain: Callable[..., Any], wait_until: Callable[..., None]
+) -> None:
+    if shutil.which("pasta") is None:
+        pytest.skip("`pasta` (passt) is not installed")
+    # Without a group the keeper is the program's parent, and the supervisor the keeper's.
+    kill = "kill -KILL $(awk '/^PPid/ {print $2}' /proc/$PPID/status); sleep 100"
+
+    done = plain("run", "-q", "--network", "private", "--", "sh", "-c", kill)
+
+    assert done.returncode == -signal.SIGKILL
+    wait_until(lambda: not _carriers())
+
+
+def _carriers() -> list[str]:
+    words = ["pgrep", "-u", "65534", "-f", "pasta --foreground"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
