@@ -25,6 +25,7 @@ def unpack(text: str) -> bytes:
 
     return zlib.decompress(a2b_base64(text))
 
+
 '''
 
 

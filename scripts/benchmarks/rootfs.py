@@ -41,7 +41,7 @@ def measure(options: Options) -> Iterator[Result]:
         ours = stack.enter_context(cli())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-bench-")))
         try:
-            root = _root(scratch)
+            root = make_root(scratch)
             sides: dict[str, Side] = {
                 _OURS: timed(ours.run("--rootfs", str(root), "--", "true"), ours.environment),
                 _HOST: timed(ours.run("--", "true"), ours.environment),
@@ -94,7 +94,8 @@ def _beyond_host(inside: tuple[float, ...], host: tuple[float, ...]) -> Result:
     )
 
 
-def _root(scratch: Path) -> Path:
+def make_root(scratch: Path) -> Path:
+    """Return a directory with a root file system of one static program."""
     root = scratch / "rootfs"
     root.mkdir()
     for name in ("proc", "dev", "sys", "etc"):
