@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import select
 import subprocess
 import sys
 import time
@@ -15,6 +17,9 @@ from typing import Any
 import pytest
 
 import sandbox
+from sandbox.cli.environments import open_cache, progress_line
+from sandbox.environment.venv_inputs import read_inputs
+from sandbox.environment.venv_tools import find_tool
 from sandbox.errors import HostError
 from sandbox.helper import client
 
@@ -256,6 +261,30 @@ def test_four_at_once_build_it_once(project: Path, sandbox_home: Path) -> None:
 
     assert len(said) == 1
     assert len(list((sandbox_home / "venvs").glob("*/venv.json"))) == 1
+
+
+def test_what_is_being_built_is_shown_on_a_terminal(
+    project: Path, sandbox_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.cli.environments._SHOWN_AFTER_SEC", 0)
+    controller, terminal = pty.openpty()
+    with open(terminal, "w", encoding="utf-8") as stderr:  # noqa: PTH123 - a descriptor
+        monkeypatch.setattr(sys, "stderr", stderr)
+        with progress_line() as show:
+            inputs = read_inputs([project / "requirements.txt"], [])
+            venv, hold = open_cache().provide(inputs, find_tool(), show)
+        os.close(hold)
+        drawn = ""
+        while not drawn.endswith("\r\033[K") or "installing" not in drawn:
+            if not select.select([controller], [], [], 5)[0]:
+                break
+            drawn += os.read(controller, 10_000).decode()  # a terminal hands on piece by piece
+    os.close(controller)
+
+    assert venv.packages == ("sandbox-test-greeting==1.0",)
+    assert "resolving" in drawn
+    assert "installing 1 package" in drawn
+    assert drawn.endswith("\r\033[K")
 
 
 def test_python_names_an_environment_too(sandbox_home: Path, tmp_path: Path) -> None:

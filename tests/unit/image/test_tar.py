@@ -144,6 +144,24 @@ def test_a_layer_cut_anywhere_is_an_error(make_tar: Any, tmp_path: Path) -> None
             remove_tree(tree)
 
 
+@pytest.mark.parametrize("ratio", [100, 2000])
+def test_a_layer_that_unpacks_to_many_times_its_size_is_refused(
+    make_tar: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: int
+) -> None:
+    monkeypatch.setattr("sandbox.image.layer._SPARED_BYTES", 1 << 20)  # a gigabyte takes long
+    plain = make_tar().add("zeros", data=bytes(8 << 20)).end()  # gzip makes a thousandth of it
+    bounds = Bounds(ratio=ratio)
+    packed = io.BytesIO(gzip.compress(plain, mtime=0))
+
+    if ratio > 1000:
+        unpack_layer(packed, tmp_path / "tree", None, bounds)
+        assert (tmp_path / "tree/zeros").stat().st_size == 8 << 20
+    else:
+        with pytest.raises(ImageError, match="100 times its size") as caught:
+            unpack_layer(packed, tmp_path / "tree", None, bounds)
+        assert "--max-size" in str(caught.value.hint)
+
+
 def test_an_archive_without_a_digest_has_to_end(make_tar: Any, unpack: Any) -> None:
     whole = make_tar().add("f", data="x" * 600).end()
     for length in range(0, len(whole) - 1023, 5):
