@@ -114,6 +114,7 @@ class ProcessChild:
         self._paused: Paused | None = paused
         self._fork_rss_bytes = read_own_rss_bytes()
         self._first = find_first(pid, paused.birth.program)
+        self._root_fd = hold_root(pid) if paused.birth.program.has_own_root else None
         self._status: ExitStatus | None = None
         self._is_open = True
 
@@ -167,6 +168,8 @@ class ProcessChild:
         if self._paused is not None:
             self._paused.close()
             self._paused = None
+        if self._root_fd is not None:
+            os.close(self._root_fd)
         os.close(self.fd)
 
 
@@ -237,6 +240,19 @@ class ProcessLauncher:
             paused.close()
             os.close(pidfd)
             raise
+
+
+def hold_root(pid: int) -> int | None:
+    """Return a descriptor that keeps the root file system of a process alive after its end.
+
+    Else the last process of the run would unmount it in its own end, and an overlay that goes has
+    the whole disk below it written out: all that other programs wrote would be counted as the
+    run's, and the time it takes as well.
+    """
+    try:
+        return os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # it has ended already, or is another user's now
+        return None
 
 
 def find_first(pid: int, program: Program) -> FirstProcess | None:
