@@ -16,7 +16,7 @@ import _measure
 # In the order of their length, so that the first answers come soon.
 NAMES = (
     *("launch", "rootfs", "protection", "api", "tick", "slowdown", "many", "stats", "kill"),
-    "image",
+    *("image", "profiles"),
 )
 
 

@@ -107,6 +107,31 @@ def own_parent(name: str) -> tuple[str, list[Path]]:
     return parent, [place for place in places if not place.exists()]
 
 
+@contextmanager
+def preferred(docker: Docker) -> Iterator[None]:
+    """Let the containers have the CPUs before others, once there was one: their groups are there.
+
+    Groups above theirs that have processes of their own are left alone.
+    """
+    mounts = _mounts()
+    mount, path = mounts.get("cpu", mounts[""]), Path(docker.parent)
+    before: dict[Path, str] = {}
+    try:
+        for level in (path, *path.parents[:-1]):
+            directory = mount / str(level).lstrip("/")
+            if (directory / "cgroup.procs").read_text():
+                break
+            for name, weight in (("cpu.shares", "262144"), ("cpu.weight", "10000")):
+                if (file := directory / name).exists():
+                    before[file] = file.read_text()
+                    file.write_text(weight)
+        yield
+    finally:
+        for file, text in before.items():
+            with suppress(OSError):
+                file.write_text(text)
+
+
 def _mounts() -> dict[str, Path]:
     """Return where each hierarchy is mounted, by each of its controllers; v2 is the empty name."""
     mounts: dict[str, Path] = {}

@@ -21,6 +21,7 @@ _PROJECT = Path(__file__).parents[2]
         ("slowdown", 2),
         ("many", 2),
         ("stats", 3),
+        ("profiles", 5),
         ("launch", 1),
         ("rootfs", 1),
         ("api", 2),
