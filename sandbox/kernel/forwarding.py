@@ -166,11 +166,11 @@ def _namespace() -> str:
 
 
 def _find_index(name: str) -> str:
-    """Return the number of an interface, which no other gets; empty if there is none."""
+    """Return the number of an interface, which no other gets; 0 if there is none."""
     try:
         return str(socket.if_nametoindex(name))
     except OSError:
-        return ""
+        return "0"
 
 
 def _read(path: str) -> str:

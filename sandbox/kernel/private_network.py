@@ -156,7 +156,7 @@ def parse_pool(text: str) -> tuple[int, int]:
     address, _, length = text.partition("/")
     try:
         first = int.from_bytes(socket.inet_pton(socket.AF_INET, address), "big")
-    except OSError:
+    except (OSError, ValueError):
         first = -1
     if first < 0 or not (length.isascii() and length.isdecimal()):
         raise SpecError(
