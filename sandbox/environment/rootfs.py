@@ -253,7 +253,8 @@ def _find_ids(account: Account, roots: Roots) -> IdMap | None:
 def _user(account: Account, ids: IdMap | None) -> tuple[int, int, tuple[int, ...]] | None:
     if ids is not None and ids.is_single:
         return None  # there is nobody else to become
-    return account.uid, account.gid, account.groups
+    # With the group itself, as docker: no set-group-id program can make one drop it then.
+    return account.uid, account.gid, tuple(dict.fromkeys((account.gid, *account.groups)))
 
 
 def _warnings(ids: IdMap | None) -> Iterator[RunWarning]:

@@ -46,7 +46,8 @@ def mount_dev(root_fd: int, enclosure: Enclosure, say: Say) -> None:
             say(b"/dev/" + name)
             _bind_device(dev, name, os.makedev(5 if name == b"tty" else 1, minor))
         for name, target in _LINKS.items():
-            os.symlink(target, name, dir_fd=dev)
+            if name != b"core" or os.access(target, os.F_OK):  # not every kernel has it
+                os.symlink(target, name, dir_fd=dev)
         os.mkdir(b"pts", 0o755, dir_fd=dev)
         say(b"/dev/pts")
         calls.put_mount(_new_devpts(), calls.open_in(dev, b"pts", os.O_PATH, follow=False))

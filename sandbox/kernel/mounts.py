@@ -151,9 +151,11 @@ def mount_inside(root_fd: int, enclosure: Enclosure, say: Say) -> None:
     _mount_sys(root_fd, enclosure, say)
     if not enclosure.is_open:
         protect(root_fd, say)
+    closed = _PLAIN | (RDONLY if enclosure.read_only else 0)
     for place, name in enclosure.files:
         say(os.fsencode(place))
-        _bind_file(root_fd, os.fsencode(enclosure.scratch) + b"/" + name.encode(), place.encode())
+        source = os.fsencode(enclosure.scratch) + b"/" + name.encode()
+        _bind_file(root_fd, source, place.encode(), closed)
     for mount in enclosure.mounts:
         say(os.fsencode(mount.target))
         _mount_asked(root_fd, mount)
@@ -241,13 +243,13 @@ def _new_cgroup(cgroup: CgroupMount, attributes: int) -> int:
     return calls.new_mount(cgroup.kind.encode(), options, attributes)
 
 
-def _bind_file(root_fd: int, source: bytes, place: bytes) -> None:
+def _bind_file(root_fd: int, source: bytes, place: bytes, attributes: int) -> None:
     fd = os.open(source, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         copy = calls.copy_mount(fd, recursive=False)
     finally:
         os.close(fd)
-    calls.restrict_mount(copy, _PLAIN)
+    calls.restrict_mount(copy, attributes)
     calls.put_mount(copy, find_place(root_fd, place, directory=False))
 
 

@@ -12,6 +12,7 @@ import tarfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,3 +144,9 @@ def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> bool:
 def eventually() -> Callable[..., bool]:
     """`eventually(lambda: path.exists())` waits for it."""
     return wait_until
+
+
+@pytest.fixture(scope="session")
+def kit() -> SimpleNamespace:
+    """What makes images, for fixtures that live longer than a test."""
+    return SimpleNamespace(base_files=base_files, make_layer=make_layer, write_layout=write_layout)
