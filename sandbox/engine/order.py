@@ -13,7 +13,7 @@ from sandbox.engine.capture import Stdio, open_capture
 from sandbox.engine.limits import mark_defaults, refuse_unenforced, supervised_limits
 from sandbox.engine.mailbox import Mailbox
 from sandbox.engine.network import RunNetwork
-from sandbox.engine.starting import refuse_if_stopped, start_child
+from sandbox.engine.starting import preload, refuse_if_stopped, start_child
 from sandbox.engine.watch import Watch, watched_signals
 from sandbox.environment.host import prepare
 from sandbox.errors import LaunchError, SandboxError
@@ -172,7 +172,7 @@ class _Run:
         """Have systemd make the place that `survey` has only found; without one, do without."""
         from sandbox.kernel.scope import open_scope
 
-        self.place, scope = open_scope(self.place, self.around.roots, self.run_id)
+        self.place, scope = open_scope(self.place, self.around.roots, self.run_id, preload)
         if scope is not None:
             self.undo.callback(scope.close)
         self.host = replace(

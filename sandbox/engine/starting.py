@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,3 +79,9 @@ def refuse_if_stopped() -> None:
     if pending := signal.sigpending() & ENDING_SIGNALS:
         name = signal.Signals(min(pending)).name
         raise SandboxError(f"stopped by {name} before the program was started")
+
+
+def preload() -> None:
+    """Load what a run in a scope will need in any case, while it has to wait for systemd."""
+    for name in ("kernel.launch", "kernel.unified", "engine.conclude"):
+        import_module(f"sandbox.{name}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 
 from sandbox.errors import KernelError
@@ -93,8 +92,12 @@ class Scope:
         self._speaker.close()
 
 
-def open_scope(place: Place, roots: Roots, run_id: str) -> tuple[Place, Scope | None]:
+def open_scope(
+    place: Place, roots: Roots, run_id: str, meanwhile: Callable[[], None] = lambda: None
+) -> tuple[Place, Scope | None]:
     """Ask systemd for a scope; return the place in it, or the degraded place if it gives none.
+
+    `meanwhile` is done while systemd works, on another CPU, for some ten milliseconds.
 
     Raises:
         KernelError: not even the guard can be started.
@@ -104,7 +107,7 @@ def open_scope(place: Place, roots: Roots, run_id: str) -> tuple[Place, Scope | 
         return _no_place(place, why_no_manager()), None
     guard = Guard.start()
     try:
-        scope = _ask(place, manager, guard, run_id)
+        scope = _ask(place, manager, guard, run_id, meanwhile)
     except KernelError as error:
         guard.dismiss()
         return _no_place(place, f"{manager.name} gave no scope: {error}"), None
@@ -124,7 +127,9 @@ def _no_place(place: Place, why: str) -> Place:
     return Place(mode=Mode.NONE, reason=f"cgroup v2 at {place.v2_top}, but {why}")
 
 
-def _ask(place: Place, manager: Manager, guard: Guard, run_id: str) -> Scope:
+def _ask(
+    place: Place, manager: Manager, guard: Guard, run_id: str, meanwhile: Callable[[], None]
+) -> Scope:
     """Try every way to ask; return what the first gave that knows an answer.
 
     Raises:
@@ -141,7 +146,7 @@ def _ask(place: Place, manager: Manager, guard: Guard, run_id: str) -> Scope:
             reasons.append(str(error))
             continue
         try:
-            speaker.start_scope(unit, guard.pid, properties, _import_what_comes_next)
+            speaker.start_scope(unit, guard.pid, properties, meanwhile)
         except BusError as error:
             speaker.close()
             reasons.append(f"{name}: {error}")
@@ -150,12 +155,6 @@ def _ask(place: Place, manager: Manager, guard: Guard, run_id: str) -> Scope:
         else:
             return Scope(unit, guard, speaker)
     raise KernelError("; ".join(reasons))
-
-
-def _import_what_comes_next() -> None:
-    """Load what a run in the scope needs anyway; systemd works on another CPU."""
-    for name in ("launch", "unified"):
-        import_module(f"sandbox.kernel.{name}")
 
 
 def _properties(place: Place, run_id: str) -> Properties:
