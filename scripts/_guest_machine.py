@@ -28,11 +28,16 @@ KERNEL_OPTIONS = (
 )
 
 
-def machine(directory: Path, version: str, job: Path, *more: str) -> list[str]:
-    """Return the command of a machine; the one that goes on must be as the one that was saved."""
+def machine(directory: Path, version: str, job: Path, threads: str, *more: str) -> list[str]:
+    """Return the command of a machine; the one that goes on must be as the one that was saved.
+
+    With `multi` threads its processors run at once. A kernel patches itself when a feature is first
+    used, and while it boots most are: now and then an emulated processor then misses that another
+    has changed its code, and both spin for ever. With a `single` one they take turns.
+    """
     return [
         *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
-        *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off"),
+        *("-machine", "q35", "-accel", f"tcg,thread={threads}", "-cpu", "max,la57=off"),
         *("-smp", "2", "-m", "4G", "-nodefaults", "-no-reboot", "-display", "none"),
         *("-serial", f"file:{job}/console", "-serial", "chardev:line"),
         *("-chardev", f"socket,id=line,path={job}/line,server=on,wait=off"),
@@ -95,7 +100,8 @@ def save(directory: Path, version: str) -> None:
     (job / "project").mkdir(parents=True)
     own_disk = directory / f"disk-{version}"
     subprocess.run(["cp", "--sparse=always", directory / "image", own_disk], check=True)
-    with started(machine(directory, version, job, *disk(own_disk)), job) as process:
+    command = machine(directory, version, job, "single", *disk(own_disk))
+    with started(command, job) as process:
         try:
             with connect(job / "line", process) as line:
                 wait_for_word(line, b"ready")
@@ -152,7 +158,8 @@ def run(directory: Path, version: str, job: Path, limit_seconds: float) -> int:
     state = f"exec:cat '{directory}/state-{version}'"
     own_disk = disk(directory / f"disk-{version}", "snapshot=on")
     (job / "now").write_text(f"{time.time()}\n")
-    with started(machine(directory, version, job, *own_disk, "-incoming", state), job) as process:
+    command = machine(directory, version, job, "multi", *own_disk, "-incoming", state)
+    with started(command, job) as process:
         try:
             with connect(job / "line", process) as line:
                 _send_off(line, job, process)
