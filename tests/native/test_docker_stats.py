@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -291,6 +292,64 @@ def test_cpu_percentages_agree_over_the_same_windows(docker: Any, tmp_path: Path
 def _summary(what: str, values: list[float]) -> str:
     mean, spread = statistics.mean(values), statistics.stdev(values)
     return f"{what}: mean {mean:.2f} sd {spread:.2f} max {max(values):.2f}; "
+
+
+def test_a_private_network_counts_as_a_bridge_does(
+    docker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same pings from a container and from a sandbox, on the engine's own host."""
+    busybox = shutil.which("busybox")
+    if busybox is None or shutil.which("nsenter") is None:
+        pytest.skip("`busybox` or `nsenter` is not installed")
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
+    engine = Path(docker.host.removeprefix("unix://")).with_name("dockerd.pid").read_text().strip()
+    there = ["nsenter", f"--net=/proc/{engine}/ns/net"]
+    quiet = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"  # it would talk by itself
+    subprocess.run([*there, "sh", "-c", quiet], timeout=20, check=False)
+    gateway = sys.modules["_docker"].GATEWAY
+    talk = f"ping -q -c 3 -s 20000 {gateway}; {IDLE}"
+    words = ("run", "-d", "--name", "pinger", "--cgroup-parent", docker.parent)
+    ask(docker, *words, sys.modules["_docker"].IMAGE, "sh", "-c", f"/bin/busybox {talk}")
+    ours = [sys.executable, "-m", "sandbox"]
+    run = ["run", "-q", "-d", "--name", "pinger", "--network", "private", "--"]
+    try:
+        subprocess.run(
+            [*there, *ours, *run, "sh", "-c", f"{busybox} {talk}"], check=True, timeout=20
+        )
+        deadline = time.monotonic() + PATIENCE_SEC
+        while True:
+            shown = subprocess.run(
+                [*ours, "stats", "--no-stream", "--format", "api", "pinger"],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_SEC,
+                check=True,
+            ).stdout
+            mine = json.loads(shown)["networks"]["eth0"]
+            with answers(docker, "pinger") as stream:
+                theirs = next(stream)["networks"]["eth0"]
+            if min(mine["rx_bytes"], theirs["rx_bytes"]) > 3 * 20_000:
+                break
+            assert time.monotonic() < deadline
+        columns = [
+            subprocess.run(
+                [*command, "stats", "--no-stream", "--format", "{{.NetIO}}", "pinger"],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_SEC,
+                check=True,
+            ).stdout
+            for command in (ours, docker.command())
+        ]
+    finally:
+        subprocess.run([*ours, "kill", "pinger"], timeout=20, check=False)
+        ask(docker, "kill", "pinger")
+    print(mine, theirs)
+    for way in ("rx", "tx"):
+        more = theirs[f"{way}_packets"] - mine[f"{way}_packets"]
+        assert abs(more) <= 4  # neighbours ask each other for their addresses: 42 bytes each
+        assert theirs[f"{way}_bytes"] - mine[f"{way}_bytes"] == 42 * more
+    assert columns[0] == columns[1]
 
 
 def test_only_the_group_is_needed(docker: Any, need_kernel: Callable[[object, str], None]) -> None:
