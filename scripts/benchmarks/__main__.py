@@ -15,7 +15,18 @@ import _measure
 
 # In the order of their length, so that the first answers come soon.
 NAMES = (
-    *("launch", "rootfs", "protection", "api", "tick", "slowdown", "many", "stats", "kill"),
+    *(
+        "launch",
+        "rootfs",
+        "network",
+        "protection",
+        "api",
+        "tick",
+        "slowdown",
+        "many",
+        "stats",
+        "kill",
+    ),
     *("image", "profiles"),
 )
 
