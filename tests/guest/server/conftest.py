@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shlex
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,6 +105,63 @@ def run_as(as_root: None, run: Run, request: pytest.FixtureRequest) -> Run:
         return run(*WAYS[way](user, line), **options)
 
     return command
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run, as its result and its program tell it."""
+
+    status: int
+    stdout: str
+    stderr: str
+    result: dict[str, Any]
+
+    @property
+    def limits(self) -> dict[str, dict[str, Any]]:
+        return {limit["name"]: limit for limit in self.result["limits"]}
+
+    @property
+    def states(self) -> dict[str, str]:
+        return {name: limit["state"] for name, limit in self.limits.items()}
+
+
+def _line_of(options: str, command: str) -> str:
+    """A shell's line that runs a command in the sandbox, and prints the result after it."""
+    return (
+        "cd /; d=$(mktemp -d); export SANDBOX_HOME=$d/home; "
+        f"sandbox run -q -o $d/r.json {options} -- {command}; "
+        "s=$?; echo; echo STATUS=$s; cat $d/r.json 2>/dev/null; rm -rf $d"
+    )
+
+
+def _read(done: subprocess.CompletedProcess[str]) -> Ran:
+    """Take apart what a line of `line_of` has printed."""
+    stdout, found, rest = done.stdout.rpartition("\nSTATUS=")
+    assert found, done.stderr
+    status, _, text = rest.partition("\n")
+    return Ran(int(status), stdout, done.stderr, json.loads(text) if text.strip() else {})
+
+
+@pytest.fixture
+def line_of() -> Callable[[str, str], str]:
+    """`line_of("-m 64m", "true")` is a shell's line for one run, to be run in some other way."""
+    return _line_of
+
+
+@pytest.fixture
+def read() -> Callable[[subprocess.CompletedProcess[str]], Ran]:
+    """`read(done)` takes apart what such a line has printed."""
+    return _read
+
+
+@pytest.fixture
+def sandbox_as(run_as: Run) -> Callable[..., Ran]:
+    """`sandbox_as("alice", "su -", "--cpus 1", "true")` is one run of a user."""
+
+    def one(user: str, way: str, options: str, command: str) -> Ran:
+        return _read(run_as(user, way, _line_of(options, command), fails=True))
+
+    return one
 
 
 @pytest.fixture(scope="session")

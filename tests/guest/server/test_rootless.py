@@ -10,13 +10,15 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 Run = Callable[..., Any]
+OneRun = Callable[..., Any]
+Text = Callable[[str, str], str]
+Read = Callable[[Any], Any]
 CGROUP = Path("/sys/fs/cgroup")
 LOADS = Path(__file__).parents[2] / "loads"
 MIB = 1 << 20
@@ -24,51 +26,6 @@ SETTLE_SECONDS = 5.0
 CRON_SECONDS = 100
 LONG = "612.345"  # seconds; nobody else waits as long
 WAYS = ["login", "ssh", "su -", "su", "sudo", "setpriv", "service"]
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One run, as its result and its program tell it."""
-
-    status: int
-    stdout: str
-    stderr: str
-    result: dict[str, Any]
-
-    @property
-    def limits(self) -> dict[str, dict[str, Any]]:
-        return {limit["name"]: limit for limit in self.result["limits"]}
-
-    @property
-    def states(self) -> dict[str, str]:
-        return {name: limit["state"] for name, limit in self.limits.items()}
-
-
-def line_of(options: str, command: str) -> str:
-    """A shell's line that runs a command in the sandbox, and prints the result after it."""
-    return (
-        "cd /; d=$(mktemp -d); export SANDBOX_HOME=$d/home; "
-        f"sandbox run -q -o $d/r.json {options} -- {command}; "
-        "echo; echo STATUS=$?; cat $d/r.json 2>/dev/null; rm -rf $d"
-    ).replace("; echo; echo STATUS=$?;", "; s=$?; echo; echo STATUS=$s;")
-
-
-def read(done: Any) -> Ran:
-    """Take apart what `line_of` has printed."""
-    stdout, found, rest = done.stdout.rpartition("\nSTATUS=")
-    assert found, done.stderr
-    status, _, text = rest.partition("\n")
-    return Ran(int(status), stdout, done.stderr, json.loads(text) if text.strip() else {})
-
-
-@pytest.fixture
-def sandbox_as(run_as: Run) -> Callable[..., Ran]:
-    """`sandbox_as("alice", "su -", "--cpus 1", "true")` is one run of a user."""
-
-    def one(user: str, way: str, options: str, command: str) -> Ran:
-        return read(run_as(user, way, line_of(options, command), fails=True))
-
-    return one
 
 
 def manager_of(user: str) -> str:
@@ -113,7 +70,7 @@ def _leaves_no_group() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_limits_hold_for_alice_however_she_came(way: str, sandbox_as: Callable[..., Ran]) -> None:
+def test_limits_hold_for_alice_however_she_came(way: str, sandbox_as: OneRun) -> None:
     ran = sandbox_as("alice", way, "--cpus 0.5 -m 64m --pids-limit 50", "cat /proc/self/cgroup")
 
     assert ran.status == 0, ran.stderr
@@ -130,7 +87,7 @@ def test_limits_hold_for_alice_however_she_came(way: str, sandbox_as: Callable[.
     assert re.fullmatch(place, ran.stdout.strip())
 
 
-def test_the_files_say_so_inside(sandbox_as: Callable[..., Ran]) -> None:
+def test_the_files_say_so_inside(sandbox_as: OneRun) -> None:
     show = (
         "g=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup); cd ${g%/main}; "
         "grep . cpu.max memory.max memory.swap.max pids.max memory.oom.group"
@@ -149,7 +106,9 @@ def test_the_files_say_so_inside(sandbox_as: Callable[..., Ran]) -> None:
     ]
 
 
-def test_limits_hold_in_a_system_service_without_an_environment(run: Run, as_root: None) -> None:
+def test_limits_hold_in_a_system_service_without_an_environment(
+    run: Run, as_root: None, line_of: Text, read: Read
+) -> None:
     line = line_of("-m 64m", "true").replace("$", "$$")
     done = run(
         *("systemd-run", "--quiet", "--pipe", "--wait", "--collect"),
@@ -160,12 +119,13 @@ def test_limits_hold_in_a_system_service_without_an_environment(run: Run, as_roo
     assert read(done).states == dict.fromkeys(("memory", "memory_swap", "pids"), "enforced")
 
 
-def test_limits_hold_for_a_job_of_cron(run: Run, as_root: None) -> None:
+def test_limits_hold_for_a_job_of_cron(run: Run, as_root: None, line_of: Text) -> None:
     output = Path("/tmp/rootless-cron")
     table = Path("/etc/cron.d/rootless")
     script = Path("/tmp/rootless-cron.sh")
     script.write_text(f"( {line_of('-m 64m', 'true')} ) >{output}.new; mv {output}.new {output}\n")
-    table.write_text(f"PATH=/usr/local/bin:/usr/bin:/bin\n* * * * * alice sh {script}\n")
+    table.write_text(f"PATH=/usr/local/bin:/usr/bin:/bin\n@reboot alice sh {script}\n")
+    Path("/run/crond.reboot").unlink(missing_ok=True)  # else a start of cron is no reboot
     run("systemctl", "restart", "cron.service")
     try:
         deadline = time.monotonic() + CRON_SECONDS
@@ -184,7 +144,7 @@ def test_limits_hold_for_a_job_of_cron(run: Run, as_root: None) -> None:
     assert json.loads(text)["host"]["mode"] == "v2"
 
 
-def test_more_memory_than_allowed_ends_with_137(sandbox_as: Callable[..., Ran]) -> None:
+def test_more_memory_than_allowed_ends_with_137(sandbox_as: OneRun) -> None:
     ran = sandbox_as("alice", "su -", "-m 64m", f"/opt/venv/bin/python {LOADS}/touch.py 200")
 
     assert ran.status == 137
@@ -192,7 +152,7 @@ def test_more_memory_than_allowed_ends_with_137(sandbox_as: Callable[..., Ran]) 
     assert 60 * MIB <= ran.result["totals"]["memory_peak_bytes"] <= 64 * MIB
 
 
-def test_a_quota_throttles(sandbox_as: Callable[..., Ran]) -> None:
+def test_a_quota_throttles(sandbox_as: OneRun) -> None:
     ran = sandbox_as("alice", "su -", "--cpus 0.2", f"/opt/venv/bin/python {LOADS}/burn.py 0.6")
 
     totals = ran.result["totals"]
@@ -201,13 +161,13 @@ def test_a_quota_throttles(sandbox_as: Callable[..., Ran]) -> None:
     assert totals["cpu_usage_usec"] <= 0.2 * ran.result["wall_ns"] / 1_000 + 50_000
 
 
-def test_a_program_that_is_not_found_leaves_no_scope(sandbox_as: Callable[..., Ran]) -> None:
+def test_a_program_that_is_not_found_leaves_no_scope(sandbox_as: OneRun) -> None:
     ran = sandbox_as("alice", "su -", "-m 64m", "/no/such/program")
 
     assert ran.status == 127
 
 
-def test_a_sandbox_in_a_sandbox_stays_inside(sandbox_as: Callable[..., Ran]) -> None:
+def test_a_sandbox_in_a_sandbox_stays_inside(sandbox_as: OneRun) -> None:
     ran = sandbox_as(
         "alice",
         "su -",
@@ -237,7 +197,7 @@ def test_the_library_does_it_too(run_as: Run) -> None:
 # --- nothing is left ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delay_seconds", [0.3, 0.8, 1.2, 1.6, 2.0, 3.0, 6.0])
+@pytest.mark.parametrize("delay_seconds", [0.3, 0.8, 1.4, 2.0, 5.0])
 def test_a_supervisor_that_is_killed_leaves_nothing(delay_seconds: float, run_as: Run) -> None:
     daemon = f"/opt/venv/bin/python -I -S {LOADS}/daemonize.py {LONG}"
     command = f"sh -c '{daemon}; exec sleep {LONG}'"
@@ -254,7 +214,9 @@ def test_a_supervisor_that_is_killed_leaves_nothing(delay_seconds: float, run_as
 # --- around us ------------------------------------------------------------------------------------
 
 
-def test_the_limits_of_our_own_unit_are_not_escaped(run: Run, as_root: None) -> None:
+def test_the_limits_of_our_own_unit_are_not_escaped(
+    run: Run, as_root: None, line_of: Text, read: Read
+) -> None:
     command = f"/opt/venv/bin/python {LOADS}/touch.py 80"
     done = run(
         *("systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--uid=alice"),
@@ -286,7 +248,9 @@ def test_a_delegated_unit_of_our_own_is_used_as_it_is(run: Run, as_root: None) -
     assert (memory["state"], memory["effective"]) == ("enforced", "40 MiB")
 
 
-def test_a_scope_that_was_not_delegated_is_left_alone(run_as: Run) -> None:
+def test_a_scope_that_was_not_delegated_is_left_alone(
+    run_as: Run, line_of: Text, read: Read
+) -> None:
     line = line_of("-m 64m", "cat /proc/self/cgroup").replace(
         "sandbox run",
         "XDG_RUNTIME_DIR=/run/user/$(id -u) systemd-run --user --scope --quiet "
@@ -300,58 +264,12 @@ def test_a_scope_that_was_not_delegated_is_left_alone(run_as: Run) -> None:
     assert ran.limits["memory"]["effective"] == "40 MiB"
 
 
-def test_controllers_that_users_are_not_given_have_stand_ins(
-    sandbox_as: Callable[..., Ran],
-) -> None:
-    command = (
-        "sh -c 'grep Cpus_allowed_list /proc/self/status; "
-        "dd if=/dev/zero of=$HOME/written bs=1M count=20 oflag=direct 2>&1; rm $HOME/written'"
-    )
-
-    ran = sandbox_as("alice", "su -", "--cpuset-cpus 1", command)
-
-    assert ran.stdout.split()[:2] == ["Cpus_allowed_list:", "1"]
-    cpuset = ran.limits["cpuset_cpus"]
-    assert (cpuset["state"], cpuset["file"]) == ("approximated", "sched_setaffinity")
-    assert "affinity" in cpuset["reason"]
-    assert "cpuset controller" in cpuset["reason"]
-    assert ran.result["totals"]["io"] is None
-    assert "/proc/PID/io" in ran.result["unavailable"]["io"]
-    assert 20 * MIB <= ran.result["summary"]["io_write_bytes"] <= 21 * MIB
-
-
-def test_strict_refuses_a_stand_in(sandbox_as: Callable[..., Ran]) -> None:
-    ran = sandbox_as("alice", "su -", "--strict --cpuset-cpus 1", "true")
-
-    assert ran.status == 125
-    assert "affinity" in ran.stderr
-
-
-def test_what_an_admin_delegates_is_used(run: Run, sandbox_as: Callable[..., Ran]) -> None:
-    drop_in = Path("/etc/systemd/system/user@.service.d/50-sandbox.conf")
-    drop_in.parent.mkdir(exist_ok=True)
-    drop_in.write_text("[Service]\nDelegate=cpu cpuset io memory pids\n")
-    unit = f"user@{pwd.getpwnam('alice').pw_uid}.service"
-    try:
-        run("systemctl", "daemon-reload")
-        run("systemctl", "restart", unit)
-        ran = sandbox_as("alice", "su -", "--cpuset-cpus 1", "true")
-    finally:
-        drop_in.unlink()
-        run("systemctl", "daemon-reload")
-        run("systemctl", "restart", unit)
-
-    assert ran.states["cpuset_cpus"] == "enforced"
-    assert set(ran.result["host"]["controllers"]) == {"cpu", "memory", "pids", "io", "cpuset"}
-    assert ran.result["totals"]["io"] is not None
-
-
 # --- nobody answers -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["su -", "su", "service"])
 def test_without_a_manager_the_run_is_degraded_and_says_what_to_do(
-    way: str, sandbox_as: Callable[..., Ran]
+    way: str, sandbox_as: OneRun
 ) -> None:
     ran = sandbox_as("bob", way, "-m 64m", "true")
 
@@ -361,7 +279,7 @@ def test_without_a_manager_the_run_is_degraded_and_says_what_to_do(
     assert ran.states["memory"] == "approximated"
 
 
-def test_what_it_says_helps(run: Run, sandbox_as: Callable[..., Ran]) -> None:
+def test_what_it_says_helps(run: Run, sandbox_as: OneRun) -> None:
     run("loginctl", "enable-linger", "bob")
     try:
         deadline = time.monotonic() + 60
@@ -376,7 +294,9 @@ def test_what_it_says_helps(run: Run, sandbox_as: Callable[..., Ran]) -> None:
     assert ran.states["memory"] == "enforced"
 
 
-def test_a_delegated_service_needs_no_manager(run: Run, as_root: None) -> None:
+def test_a_delegated_service_needs_no_manager(
+    run: Run, as_root: None, line_of: Text, read: Read
+) -> None:
     done = run(
         *("systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--uid=bob"),
         *("--unit=given.service", "-p", "Delegate=yes"),
@@ -395,7 +315,7 @@ def test_a_delegated_service_needs_no_manager(run: Run, as_root: None) -> None:
     ("way", "slice_name"), [("login", "user.slice/user-0.slice"), ("service", "system.slice")]
 )
 def test_root_has_a_scope_of_its_own_beside_its_unit(
-    way: str, slice_name: str, sandbox_as: Callable[..., Ran]
+    way: str, slice_name: str, sandbox_as: OneRun
 ) -> None:
     ran = sandbox_as("root", way, "--cpus 0.5 -m 64m --cpuset-cpus 1", "cat /proc/self/cgroup")
 
