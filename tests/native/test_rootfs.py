@@ -641,7 +641,46 @@ def test_a_run_without_a_network_says_so(inside: Inside, tmp_path: Path) -> None
 
     inside("true", flags=("--network", "none", "-o", result))
 
-    assert json.loads(result.read_text())["unavailable"]["network"] == "the run has no network"
+    record = json.loads(result.read_text())
+    assert record["totals"]["network"] == []
+    assert "network" not in record["unavailable"]
+
+
+PRIVATE = (
+    "ip -4 -o addr show dev {port} | grep -c inet; ip route | grep -c default; "
+    "ls /sys/class/net; cat /etc/resolv.conf; id -u"
+)
+
+
+def test_a_private_network_inside(inside: Inside, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+
+    done = inside(
+        "sh", "-c", PRIVATE.format(port="eth0"), flags=("--network", "private", "-o", result)
+    )
+
+    assert done.status == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:4] == ["1", "1", "eth0", "lo"]
+    assert not [line for line in lines if line.startswith("nameserver 127.")]
+    assert lines[-1] == "0"
+    record = json.loads(result.read_text())
+    assert [port["name"] for port in record["totals"]["network"]] == ["eth0"]
+    assert not Path(f"/proc/sys/net/ipv4/conf/sbx{record['run_id']}").exists()
+
+
+def test_a_plain_user_has_a_private_network_inside(plain_inside: Inside) -> None:
+    if shutil.which("pasta") is None:
+        pytest.skip("`pasta` (passt) is not installed")
+
+    done = plain_inside("sh", "-c", "ip route; ls /sys/class/net", flags=("--network", "private"))
+
+    if "does this host have a way out" in done.stderr:
+        pytest.skip("this host has no way out that pasta could take")
+    assert done.status == 0, done.stderr
+    assert "default via" in done.stdout
+    assert len(done.stdout.splitlines()[-2:]) == 2
+    assert done.stdout.splitlines()[-1] == "lo"
 
 
 # --- older kernels --------------------------------------------------------------------------------
