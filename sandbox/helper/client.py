@@ -18,6 +18,7 @@ from sandbox.units import parse_duration, parse_size_or_unlimited
 
 if TYPE_CHECKING:
     from sandbox.records.enclosure import RootSpec
+    from sandbox.records.security import Harden
     from sandbox.records.venv import Venv
 
 Stream = int | IO[Any] | None
@@ -119,6 +120,8 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
     image: str | None = None,
     rootfs: str | os.PathLike[str] | None = None,
     root: RootSpec | None = None,
+    harden: bool | Harden = False,
+    network: str | None = None,
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
@@ -146,6 +149,8 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         image: The name or id of an image of this machine to run in.
         rootfs: A directory with a root file system to run in.
         root: All that can be asked of one; `image` and `rootfs` are shorthands.
+        harden: Hold it back on the host's own root, as `--harden` does; or by what.
+        network: `host`, `private` or `none` on the host's own root; `host` unless it is hardened.
         stdin: What the program reads; likewise `stdout` and `stderr` what it writes to.
         stdout: See `stdin`.
         stderr: See `stdin`.
@@ -174,6 +179,8 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         workdir=None if cwd is None else os.fspath(cwd),
         venv=None if venv is None else _venv_of(venv),
         root=_root_of(image, rootfs, root),
+        harden=_harden_of(harden),
+        network=network or ("none" if harden else "host"),
         name=name,
         capture=_capture_of(capture),
         strict=strict,
@@ -233,6 +240,12 @@ def _root_of(
     from sandbox.records.enclosure import RootSpec
 
     return RootSpec(image=image, rootfs=None if rootfs is None else os.fspath(rootfs))
+
+
+def _harden_of(harden: bool | Harden) -> Harden | None:  # noqa: FBT001 - the public argument's
+    from sandbox.records.security import Harden
+
+    return Harden() if harden is True else harden or None
 
 
 def _duration_ns(duration: float | str) -> int:

@@ -220,3 +220,17 @@ def test_the_end_of_the_caller_ends_the_run(
         assert time.monotonic() < end, "the groups of the run are still there"
         time.sleep(0.01)
     assert sandbox.load(run).result.outcome is sandbox.Outcome.KILLED
+
+
+def test_a_run_can_be_hardened(sandbox_home: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+
+    script = f"touch {tmp_path}/outside; touch inside"
+    result = sandbox.run(["sh", "-c", script], harden=True, cwd=work)
+
+    assert result.exit_code == 0
+    assert (work / "inside").exists()
+    assert not (tmp_path / "outside").exists()
+    assert result.spec["network"] == "none"
+    assert {each.name for each in result.protections} >= {"mounts", "seccomp", "network"}
