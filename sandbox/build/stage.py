@@ -12,7 +12,7 @@ from sandbox.build.binding import selected, take_tree
 from sandbox.build.builder import Builder
 from sandbox.build.commands import Preparation, reads_of
 from sandbox.build.configuring import configure
-from sandbox.build.copying import Copying
+from sandbox.build.copying import Copying, find_owner
 from sandbox.build.layers import add_archive
 from sandbox.build.placing import Dressing, Placement
 from sandbox.build.progress import shorten
@@ -142,7 +142,9 @@ class StageBuild:
             return
 
         def write(writer: ArchiveWriter) -> None:
-            dressing = Dressing(now_sec=builder.moment.sec)
+            # As BuildKit: who works there may write there.
+            owner = find_owner(state.user, state.trees) if state.user else (0, 0)
+            dressing = Dressing(owner=owner, now_sec=builder.moment.sec)
             placement = Placement(Stack(state.trees), writer, dressing)
             placement.begin()
             placement.make_directory(real)

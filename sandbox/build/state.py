@@ -49,9 +49,11 @@ class ImageState:
             self.config["Env"] = [*(self.config.get("Env") or ()), f"PATH={PATH}"]
 
     def fork(self) -> ImageState:
-        """Return a copy for a stage that begins with this one."""
+        """Return a copy for a stage that begins with this one; it knows its arguments, too."""
         document = json.loads(self.write(self.created or ""))
-        return ImageState(document, self.layers, self.trees, self.key)
+        copy = ImageState(document, self.layers, self.trees, self.key)
+        copy.arguments = dict(self.arguments)
+        return copy
 
     # --- reading ----------------------------------------------------------------------------------
 
