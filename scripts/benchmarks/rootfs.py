@@ -1,4 +1,4 @@
-"""A run of `true` in a root of its own: beyond host mode, and beside other launchers."""
+"""A run of `true` in an image or a root of its own: beyond host mode, beside other launchers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import _docker
-from _cli import cli
+import _podman
+from _cli import Cli, cli
 from _measure import (
     Options,
     Pairs,
@@ -30,9 +31,12 @@ from _measure import (
 from launch import timed
 
 BAR_MS = 30.0
-_OURS = "sandbox run --rootfs"
+_ENGINES = {"podman run", "docker run"}
+_OURS = "sandbox run --image"
+_ROOTFS = "sandbox run --rootfs"
 _HOST = "sandbox run"
-_WHAT = "wall time of `sandbox run --rootfs DIR -- true`"
+_WHAT = "wall time of `sandbox run --image NAME -- true`"
+_IMAGE = "sandbox-bench"
 
 
 def measure(options: Options) -> Iterator[Result]:
@@ -43,7 +47,8 @@ def measure(options: Options) -> Iterator[Result]:
         try:
             root = make_root(scratch)
             sides: dict[str, Side] = {
-                _OURS: timed(ours.run("--rootfs", str(root), "--", "true"), ours.environment),
+                _OURS: timed(_run_image(ours, root), ours.environment),
+                _ROOTFS: timed(ours.run("--rootfs", str(root), "--", "true"), ours.environment),
                 _HOST: timed(ours.run("--", "true"), ours.environment),
             }
             for side in sides.values():
@@ -55,6 +60,7 @@ def measure(options: Options) -> Iterator[Result]:
             "bwrap": lambda: _bwrap_side(root),
             "crun": lambda: _runtime_side("crun", root, scratch),
             "runc": lambda: _runtime_side("runc", root, scratch),
+            "podman run": lambda: timed(stack.enter_context(_podman.engine()).run_command("true")),
             "docker run": lambda: timed(stack.enter_context(_docker.daemon()).run_command("true")),
         }
         for name, find in peers.items():
@@ -66,7 +72,9 @@ def measure(options: Options) -> Iterator[Result]:
                 yield skipped("rootfs", f"{_WHAT} beside `{name}`", reason)
         with pinned(measuring_cpu()):
             found = in_turns(sides, options.pairs)
-    yield _beyond_host(found[_OURS], found.pop(_HOST))
+    host = found.pop(_HOST)
+    yield _beyond_host("an image", found[_OURS], host)
+    yield _beyond_host("a root file system of its own", found.pop(_ROOTFS), host)
     for name, values in found.items():
         if name != _OURS:
             yield Pairs(found[_OURS], values).result(
@@ -74,15 +82,23 @@ def measure(options: Options) -> Iterator[Result]:
                 what=f"{_WHAT} beside `{name}`",
                 unit="ms",
                 peer_name="theirs",
-                bar=1.0 if name == "docker run" else None,
+                bar=1.0 if name in _ENGINES else None,
             )
 
 
-def _beyond_host(inside: tuple[float, ...], host: tuple[float, ...]) -> Result:
+def _run_image(ours: Cli, root: Path) -> list[str]:
+    """Make an image of the tree and return the command line of a run in it."""
+    run = ours.run("--image", _IMAGE, "--", "true")
+    load = [run[0], "image", "load", "-q", "-t", _IMAGE, str(root)]
+    subprocess.run(load, env=ours.environment, check=True, capture_output=True, timeout=60)
+    return run
+
+
+def _beyond_host(where: str, inside: tuple[float, ...], host: tuple[float, ...]) -> Result:
     more = [one - other for one, other in zip(inside, host, strict=True)]
     return Result(
         benchmark="rootfs",
-        what="a root file system of its own, beyond a run on the host's",
+        what=f"a run in {where}, beyond one in the host's root",
         unit="ms",
         ours=statistics.median(more),
         peer=statistics.median(host),
