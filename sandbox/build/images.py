@@ -100,6 +100,7 @@ def _build(data: bytes, path: Path | None, context: Path, asked: _Asked) -> Buil
     from sandbox.build.finishing import add_image
     from sandbox.build.progress import BuildProgress
     from sandbox.build.running import Runner
+    from sandbox.image.built import remove_abandoned
     from sandbox.image.dockerfile.parse import parse
     from sandbox.image.dockerfile.selection import View
     from sandbox.image.dockerfile.tree import Context, read_ignored
@@ -128,6 +129,7 @@ def _build(data: bytes, path: Path | None, context: Path, asked: _Asked) -> Buil
         )
         ignored, ignored_by = read_ignored(files, path)
         view = View(tree=files, ignored=ignored, ignored_by=ignored_by)
+        remove_abandoned(ingest.store)
         state = Builder(dockerfile, view, site).build()
         image_id = add_image(ingest, state, site.moment, names)
     return Built(image_id=image_id, references=names, steps=progress.steps, cached=progress.cached)

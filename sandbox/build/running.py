@@ -16,6 +16,7 @@ from sandbox.build.options import BuildOptions, Tell
 from sandbox.build.stack import Stack
 from sandbox.build.stubs import SYSTEM_PLACES, find_missing, remove_stubs
 from sandbox.errors import ImageError, LaunchError, SandboxError
+from sandbox.image.built import WORK, open_work
 from sandbox.image.ingest import Ingest, LayerMeta
 from sandbox.image.places import uses_userxattr
 from sandbox.image.store import each_once
@@ -78,12 +79,13 @@ class Runner:
     @contextmanager
     def work_directory(self) -> Iterator[Path]:
         """Give a directory of the step's own, which goes with it."""
-        path = self._ingest.new_path("build")
-        path.mkdir(mode=0o700)
+        path = self._ingest.new_path(WORK)
+        fd = open_work(path)
         try:
             yield path
         finally:
             remove_scratch(path, self._ids)
+            os.close(fd)
 
     def run(self, job: Job, work: Path) -> LayerMeta:
         """Execute it to its end and return the layer of what it has written.

@@ -14,6 +14,8 @@ def clean() -> None:
     """
     from sandbox.control.clean import clean as clean_up
     from sandbox.environment.venv_cache import VenvCache
+    from sandbox.image.built import remove_abandoned
+    from sandbox.image.store import ImageStore
     from sandbox.store.home import find_home
 
     leftovers = clean_up(find_home())
@@ -27,7 +29,10 @@ def clean() -> None:
     unfinished = VenvCache(find_home()).remove_unfinished()
     for key in unfinished:
         typer.echo(f"environment {key}: removed, it was half-built")
-    if not leftovers and not unfinished:
+    builds = remove_abandoned(ImageStore(find_home() / "images"))
+    for path in builds:
+        typer.echo(f"{path.name}: removed, the build was killed")
+    if not (leftovers or unfinished or builds):
         typer.echo("nothing was left behind")
     if any(leftover.problem is not None for leftover in leftovers):
         raise CommandExit(1)

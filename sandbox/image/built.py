@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -23,6 +24,8 @@ from sandbox.kernel.scratch import remove_scratch
 
 BUILDS = "builds"
 CACHES = "caches"
+WORK = "build"
+"""What the names of directories of steps under way begin with."""
 _KEPT_SEC = 30 * 24 * 3600
 
 
@@ -59,6 +62,43 @@ def forget_steps(store: ImageStore, layers: set[str], *, every: bool) -> None:
         is_wanted = layer in layers if layer is not None else path.lstat().st_mtime > oldest
         if every or not is_wanted:
             path.unlink(missing_ok=True)
+
+
+def open_work(path: Path) -> int:
+    """Make the directory of a step under way; it is ours while the descriptor is open.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    new = path.with_name(f"new-{path.name}")  # nobody may find it before it is held
+    new.mkdir(mode=0o700)
+    fd = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    new.rename(path)
+    return fd
+
+
+def remove_abandoned(store: ImageStore) -> tuple[Path, ...]:
+    """Remove what killed builds have left of their steps, and return what that was.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    removed = []
+    for path in sorted((store.root / "work").glob(f"{WORK}-*")):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue  # removed meanwhile
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_lent(path)
+            removed.append(path)
+        except BlockingIOError:
+            continue  # its build goes on
+        finally:
+            os.close(fd)
+    return tuple(removed)
 
 
 def remove_lent(path: Path) -> None:

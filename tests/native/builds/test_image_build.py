@@ -211,9 +211,11 @@ def test_nothing_stays_of_a_build_that_is_killed(
         process.communicate(timeout=10)
 
     time.sleep(0.5)  # the guard is at work; what is left is found by the check after each test
-    assert cli("image", "prune").status == 0
+    cleaned = cli("clean")
+    assert cleaned.status == 0
+    assert "removed, the build was killed" in cleaned.stdout
     assert not any((sandbox_home / "images/work").iterdir())
-    assert cli("clean").status == 0
+    assert cli("image", "prune").status == 0
 
 
 @pytest.mark.slow
