@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 import pytest
 
 Cli = Callable[..., Any]
+PROJECT = Path(__file__).resolve().parents[2]
 
 SCRIPT = """\
 import os, sys, time
@@ -77,6 +80,15 @@ def rows(cli: Cli, place: Path, *flags: str | Path) -> list[dict[str, Any]]:
     assert done.stdout, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
     return found
+
+
+def record_of(cli: Cli, row: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cli("runs", "show", row["run_id"], "--json").stdout)
+    return found
+
+
+def text_of(place: Path) -> str:
+    return (place / ENV["OUTPUTFILE"]).read_text()
 
 
 # --- the exit status, and what is printed ---------------------------------------------------------
@@ -288,6 +300,15 @@ def test_two_sessions_at_once_collide(place: Path, sandbox_home: Path) -> None:
         assert json.loads(output)["rows"][0]["exit_code"] == 0
 
 
+@pytest.mark.slow
+def test_a_star_in_a_list_of_models_becomes_the_names_of_files(cli: Cli, place: Path) -> None:
+    (place / "models").write_text("*.x\n")
+    (place / "a.x").touch()
+    (place / "b.x").touch()
+
+    assert [row["model"] for row in rows(cli, place, "-f", "models")] == ["*.x"]
+
+
 # --- the numbers ----------------------------------------------------------------------------------
 
 
@@ -391,6 +412,152 @@ def test_out_of_memory_is_not_noticed_and_swap_doubles_the_limit(cli: Cli, place
 
 
 @pytest.mark.slow
+def test_a_moment_without_any_use_ends_the_reading(cli: Cli, place: Path) -> None:
+    """A shell that sleeps: steps of 0 % are rows like the others, up to the end."""
+    (place / "bench/idle.sh").write_text("sleep 0.6\n")
+    write(place, SCRIPT="idle.sh", COMMAND="sh", SAMPLETIME="0.1")
+
+    (row,) = rows(cli, place)
+
+    samples = re.findall(r"^idle .*?([\d.]+)% .* \d{13}$", text_of(place), re.MULTILINE)
+    assert len(samples) == -(-row["wall_ns"] // 100_000_000)
+    assert "0.00" in samples
+
+
+@pytest.mark.slow
+def test_no_throttling_is_reported(cli: Cli, place: Path) -> None:
+    """Bug 9: a quota holds the script back, and nothing says so."""
+    write(place, DOCKCPUS="0.1", SAMPLETIME="0.5")
+
+    (row,) = rows(cli, place, "-m", "good.x")
+
+    totals = record_of(cli, row)["totals"]
+    if totals["cpu_periods"] is not None:  # where the kernel counts them
+        assert totals["cpu_throttled_periods"] > 0
+        assert totals["cpu_throttled_usec"] > 0
+
+
+@pytest.mark.slow
+def test_the_start_of_the_container_is_part_of_the_time(cli: Cli, place: Path) -> None:
+    """Bug 11: what is done before the script takes a second here, and is not its time."""
+    write(place, PRERUN="'sleep 1'")
+
+    begun = time.monotonic_ns()
+    (row,) = rows(cli, place, "-m", "good.x")
+
+    assert row["wall_ns"] < time.monotonic_ns() - begun - 1_000_000_000
+
+
+@pytest.mark.slow
+def test_there_is_no_time_of_an_inference_and_no_energy(cli: Cli, place: Path) -> None:
+    """Bug 11: a script that marks its phases has the time and the peak of each of them."""
+    (place / "bench/test_perf.py").write_text(
+        f"import sys; sys.path.insert(0, {str(PROJECT)!r})\n"
+        "import sandbox\n"
+        "block = bytearray(20 << 20); block[::4096] = b'1' * len(block[::4096])\n"
+        "sandbox.mark('infer')\n"
+        "for _ in range(10 ** 6): pass\n"
+    )
+    write(place, COMMAND=sys.executable)
+
+    (row,) = rows(cli, place, "-m", "good.x")
+
+    record = record_of(cli, row)
+    load, infer = record["phases"]
+    assert infer["name"] == "infer"
+    assert load["started_ns"] + load["wall_ns"] == infer["started_ns"]
+    assert infer["totals"]["memory_peak_bytes"] > 20 << 20
+    assert infer["totals"]["cpu_usage_usec"] > 0
+    energy = record["totals"]["energy_uj"]
+    assert energy is not None or "energy" in record["unavailable"]["energy_uj"]
+
+
+@pytest.mark.slow
+def test_there_are_no_repeats_and_no_intervals(cli: Cli, place: Path) -> None:
+    """Bug 11: one run each, and no word on how far two of them differ."""
+    export = place / "times.json"
+
+    done = cli(
+        *("bench", "-r", "3", "--export-json", export, "--memory", "64m", "--"),
+        *(sys.executable, "-I", "-S", place / "bench/test_perf.py", "good.x"),
+    )
+
+    assert done.status == 0, done.stderr
+    (result,) = json.loads(export.read_text())["results"]
+    assert len(result["times"]) == 3
+    assert result["min"] <= result["mean"] <= result["max"]
+    assert result["stddev"] is not None
+    assert "95 %" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_ranking_is_left_to_the_user(cli: Cli, place: Path) -> None:
+    """Bug 12: models are put in an order, and those that no run tells apart are tied."""
+    words = (sys.executable, "-I", "-S", place / "bench/test_perf.py", "{model}")
+
+    done = cli("sweep", "--json", "-m", "good.x,fine.x", "--memory", "64m", "-r", "2", "--", *words)
+
+    assert done.status == 0, done.stderr
+    results = json.loads(done.stdout)["results"]
+    assert {result["cell"]["model"] for result in results} == {"good.x", "fine.x"}
+    table = cli("sweep", "-m", "good.x,fine.x", "--memory", "64m", "-r", "2", "--", *words).stdout
+    assert "RANK" in table
+
+
+@pytest.mark.slow
+def test_nobody_knows_on_which_processor_it_was_measured(cli: Cli, place: Path) -> None:
+    """Bug 13: times are those of one kind of CPU; each result says of which."""
+    (row,) = rows(cli, place, "-m", "good.x")
+
+    host = record_of(cli, row)["host"]
+    assert host["machine"] == os.uname().machine
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    assert host["cpu_model"] is None or host["cpu_model"] in cpuinfo
+    assert host["cpus_allowed"] == sorted(os.sched_getaffinity(0))
+
+
+@pytest.mark.slow
+def test_it_needs_docker_its_group_and_the_network(plain_user: Cli, plain_home: Path) -> None:
+    """Bug 14: a plain user, no network at all, and no program called docker."""
+    (plain_home / "bench").mkdir(mode=0o755)
+    (plain_home / "bench/hello.sh").write_text("echo hello $1\n")
+    (plain_home / "bench/hello.sh").chmod(0o644)
+    (plain_home / "bin").mkdir(mode=0o755)
+    for name in ("sh", "env", "bash", "setpriv"):
+        if found := shutil.which(name):
+            (plain_home / "bin" / name).symlink_to(found)
+    env = plain_home / "env.template"
+    env.write_text(
+        f"DIR={plain_home}/bench\nSCRIPT=hello.sh\nCOMMAND=sh\nSAMPLETIME=0.1\n"
+        f"OUTPUTFILE={plain_home}/out.txt\n"
+    )
+
+    apart = (
+        "import os, sys; os.execv('/usr/bin/unshare', ['unshare', '--user', '--net', "
+        "'--map-current-user', sys.executable, *sys.argv[1:]])"
+    )
+    done = plain_user(
+        *("python", "-c", apart, "-m", "sandbox.profiler", "-e", env, "-m", "a.x"),
+        cwd=plain_home,
+        env={"PATH": str(plain_home / "bin")},
+    )
+
+    if "unshare failed" in done.stderr:
+        pytest.skip("a plain user may make no namespaces here")
+    assert done.status == 0, done.stderr
+    assert done.stdout.splitlines()[3].startswith("a ")
+
+
+def test_the_licence_is_the_gpl_and_python_is_old() -> None:
+    """Bug 14."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+
+    assert project["license"] == "Apache-2.0"
+    assert "Apache License" in (PROJECT / "LICENSE").read_text()
+    assert project["requires-python"] == ">=3.11"
+
+
+@pytest.mark.slow
 def test_the_sampler_itself_takes_half_a_cpu(cli: Cli, place: Path) -> None:
     (place / "bench/test_perf.py").write_text("import time; time.sleep(1)\n")
 
@@ -432,6 +599,40 @@ def test_an_interrupt_leaves_the_run_behind(
     assert again.status == 0, again.stderr
     assert [row["name"] for row in json.loads(again.stdout)["rows"]] == ["good", "slow", "good2"]
     assert _read(place / "log").count("good.x") == 1
+
+
+@pytest.mark.slow
+def test_a_stop_by_the_terminal_leaves_the_run_going(place: Path, sandbox_home: Path) -> None:
+    """Bug 6: ^Z stops the script as well, and it goes on with the rest."""
+    (place / "bench/test_perf.py").write_text(
+        "import os, time\n"
+        "for _ in range(40):\n"
+        "    open(os.environ['LOG'], 'a').write('.'); time.sleep(0.05)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "sandbox", "profile", "-e", "env.template"],
+        cwd=place,
+        stdout=subprocess.PIPE,
+        process_group=0,  # a job of its own, as a shell with job control has it
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 30
+        while not _read(place / "log"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGTSTP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        time.sleep(0.1)
+        before = _read(place / "log")
+        time.sleep(0.5)
+        stopped = _read(place / "log")
+        os.killpg(process.pid, signal.SIGCONT)
+        output, _ = process.communicate(timeout=30)
+
+    assert stopped == before
+    assert process.returncode == 0
+    assert "Final Usage Stats" in output
+    assert len(_read(place / "log")) == 40
 
 
 def _read(path: Path) -> str:
