@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 from sandbox.build.options import Variables
@@ -35,8 +36,8 @@ def write_dockerfile(variables: Variables) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text in which no variable counts."""
-    return text.replace("\\", "\\\\").replace("$", "\\$")
+    """Return a text in which no variable and no quote counts."""
+    return re.sub(r"([\\$'\"])", r"\\\1", text)
 
 
 def _quote(text: str) -> str:
@@ -48,6 +49,6 @@ def _quote(text: str) -> str:
 def _script(text: str) -> list[str]:
     """Return a RUN of any text, as it is: in a heredoc whose end is no line of it."""
     end = "END"
-    while end in text.split("\n"):
+    while any(line.rstrip("\r") == end for line in text.split("\n")):
         end += "_"
     return [f"RUN <<'{end}'", text.rstrip("\n"), end]
