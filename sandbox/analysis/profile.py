@@ -65,6 +65,7 @@ def _row(result: RunResult, *, name: str, model: str | None) -> ModelProfile:
         exit_code=result.exit_code,
         reason=result.reason,
         cpu_mean_percent=None if cpus is None else cpus * _PERCENT,
+        throttled_ratio=None if summary is None else summary.throttled_ratio,
         memory_limit_bytes=memory_limit(
             memory_in_force_bytes(result), result.host.memory_total_bytes
         ),

@@ -167,10 +167,13 @@ class DockerArgs:
             self._take_of_image(flag, value)
         elif flag in {"--volume", "--mount"}:
             _check_volume(flag, value)
-        elif flag not in _HOSTS or value != "host":
+        elif flag in _HOSTS:
+            self.fields["network"] = parse_network(value).value
+        else:
+            known = {*_LIMITS, *_FIELDS, *_HOSTS, "--ulimit", "--env"}
             raise SpecError(
                 f"the flag {flag} has no meaning for a script that runs without an image",
-                hint="known are " + ", ".join(sorted({*_LIMITS, *_FIELDS, "--ulimit", "--env"})),
+                hint="known are " + ", ".join(sorted(known)),
             )
 
     def _take_of_image(self, flag: str, value: str) -> None:

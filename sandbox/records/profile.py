@@ -39,6 +39,8 @@ class ModelProfile:
     """CPU time over wall time; 100 is one CPU."""
     cpu_peak_percent: float | None = None
     """Of the busiest second; of the whole run where that was shorter."""
+    throttled_ratio: float | None = None
+    """Share of enforcement periods in which the CPU limit held the script back."""
     memory_mean_bytes: int | None = None
     """Without page cache that is reclaimed first, as docker counts."""
     memory_limit_bytes: int | None = None

@@ -435,6 +435,7 @@ def test_no_throttling_is_reported(cli: Cli, place: Path) -> None:
     if totals["cpu_periods"] is not None:  # where the kernel counts them
         assert totals["cpu_throttled_periods"] > 0
         assert totals["cpu_throttled_usec"] > 0
+        assert 0 < row["throttled_ratio"] <= 1
 
 
 @pytest.mark.slow

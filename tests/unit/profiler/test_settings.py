@@ -230,7 +230,12 @@ def test_flags_of_docker_in_all_their_forms() -> None:
     assert args.limits["memory_swap_bytes"] == UNLIMITED
     assert args.limits["cpu_shares"] == 512
     assert args.limits["ulimits"][0].soft == 64
-    assert args.fields == {"user": "1:1", "stop_timeout_ns": 5 * 10**9}
+    assert args.fields == {"network": "host", "user": "1:1", "stop_timeout_ns": 5 * 10**9}
+
+
+@pytest.mark.parametrize("word", ["--network=none", "--net=none", "--network none"])
+def test_a_script_on_the_host_may_have_a_network_of_its_own(place: Path, word: str) -> None:
+    assert read(f'DOCK_ARGS="{word}"\n').fields == {"network": "none"}
 
 
 @given(st.lists(st.text(max_size=12), max_size=5))
