@@ -1,0 +1,149 @@
+"""What docker's flags about privileges come to on a host, and the plan for GPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sandbox.environment import security
+from sandbox.environment.gpus import LIBRARIES, plan_gpus
+from sandbox.errors import HostError, SpecError
+from sandbox.kernel.capabilities import KEPT, NAMES, mask_of, read_held
+from sandbox.kernel.roots import Roots
+from sandbox.records.security import Device, Gpus, ProtectionState, Security
+
+
+def capabilities(*, add: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> set[str]:
+    asked = Security(cap_add=add, cap_drop=drop)
+    return set(security.find_capabilities(asked, is_plain=True))
+
+
+def test_capabilities_are_put_together_as_docker_does() -> None:
+    usual, every = set(KEPT), set(NAMES)
+
+    assert capabilities() == usual
+    assert capabilities(drop=("chown",)) == usual - {"chown"}
+    assert capabilities(add=("sys_admin",)) == usual | {"sys_admin"}
+    assert capabilities(drop=("all",)) == set()
+    assert capabilities(add=("chown",), drop=("all",)) == {"chown"}
+    assert capabilities(add=("all",)) == every
+    assert capabilities(add=("all",), drop=("sys_admin",)) == every - {"sys_admin"}
+    assert mask_of(usual) == 0xA80425FB
+
+
+def test_what_a_plain_user_cannot_have_is_an_error() -> None:
+    for name in ("sys_time", "syslog", "sys_module"):
+        with pytest.raises(HostError, match="gives nothing to a plain user"):
+            capabilities(add=(name,))
+
+
+def test_what_we_lack_ourselves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = frozenset(KEPT)
+    monkeypatch.setattr(security, "_held", lambda *, is_plain: held)
+
+    with pytest.raises(HostError, match="CAP_SYS_RESOURCE was asked for"):
+        capabilities(add=("sys_resource",))
+    assert capabilities(add=("all",)) == set(KEPT)
+
+
+def test_a_status_without_capabilities_holds_none() -> None:
+    assert read_held("Name:\tx\n") == 0
+    assert read_held("CapInh:\t0\nCapPrm:\t00000000000000ff\n") == 0xFF
+
+
+def test_a_profile_is_read_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW"}))
+
+    code, said = security.find_filter(Security(seccomp=str(path)), frozenset())
+
+    assert code
+    assert said.state is ProtectionState.ON
+    assert str(path) in said.detail
+    path.write_text("{}")
+    with pytest.raises(SpecError, match="no action"):
+        security.find_filter(Security(seccomp=str(path)), frozenset())
+    with pytest.raises(HostError, match="cannot read the seccomp profile"):
+        security.find_filter(Security(seccomp=str(tmp_path / "no")), frozenset())
+
+
+def test_no_filter_is_off_as_asked() -> None:
+    for asked in (Security(seccomp="unconfined"), Security(privileged=True)):
+        code, said = security.find_filter(asked, frozenset())
+        assert (code, said.state) == (b"", ProtectionState.OFF)
+
+
+def test_a_kernel_without_filters_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "_SECCOMP", "/nosuch")
+
+    code, said = security.find_filter(Security(), frozenset())
+
+    assert (code, said.state) == (b"", ProtectionState.UNAVAILABLE)
+    with pytest.raises(HostError, match="no filter of system calls"):
+        security.find_filter(Security(seccomp="/profile.json"), frozenset())
+
+
+def test_devices_are_one_or_a_directory_of_them(tmp_path: Path) -> None:
+    asked = Security(devices=(Device(source="/dev/null", target="/dev/nothing"),))
+    found = security.resolve_security(asked, Roots(), is_plain=True)
+    assert found.devices == (Device(source="/dev/null", target="/dev/nothing"),)
+
+    for source, said in ((tmp_path, "no directory of devices"), (tmp_path / "no", "no device")):
+        device = Device(source=str(source), target="/dev/x")
+        with pytest.raises(HostError, match=said):
+            security.resolve_security(Security(devices=(device,)), Roots(), is_plain=True)
+
+
+# --- GPUs -----------------------------------------------------------------------------------------
+
+CACHE = """3 libs found in cache `/etc/ld.so.cache'
+	libnvidia-ml.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
+	libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1
+	libcuda.so.1 (libc6) => /usr/lib/i386-linux-gnu/libcuda.so.1
+	libc.so.6 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libc.so.6
+"""
+
+
+def host_with(directory: Path, *devices: str) -> Roots:
+    (directory / "dev").mkdir()
+    for name in devices:
+        (directory / "dev" / name).touch()
+    return Roots(top=directory)
+
+
+def test_gpus_are_shown_with_what_is_the_drivers(tmp_path: Path) -> None:
+    roots = host_with(tmp_path, "nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "null")
+
+    plan = plan_gpus(Gpus(devices=("1",)), roots, CACHE)
+
+    shown = [device.source for device in plan.devices]
+    assert shown == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1"]
+    targets = [mount.target for mount in plan.mounts]
+    assert targets == [f"{LIBRARIES}/libnvidia-ml.so.1", f"{LIBRARIES}/libcuda.so.1"]
+    assert all(mount.read_only and (mount.source or "").startswith("/") for mount in plan.mounts)
+    assert dict(plan.variables)["LD_LIBRARY_PATH"] == LIBRARIES
+    assert len(plan_gpus(Gpus(), roots, CACHE).devices) == 4
+    assert len(plan_gpus(Gpus(count=1), roots, CACHE).devices) == 3
+
+
+def test_gpus_that_are_not_there_are_an_error(tmp_path: Path) -> None:
+    roots = host_with(tmp_path, "nvidiactl", "nvidia0")
+
+    for gpus, cache, said in (
+        (Gpus(devices=("3",)), CACHE, "there is no GPU 3"),
+        (Gpus(count=2), CACHE, "2 GPUs were asked for"),
+        (Gpus(), "", "no library of its driver"),
+    ):
+        with pytest.raises(HostError, match=said):
+            plan_gpus(gpus, roots, cache)
+    with pytest.raises(SpecError, match="named by number"):
+        plan_gpus(Gpus(devices=("GPU-1234",)), roots, CACHE)
+
+
+def test_other_gpus_are_pointed_to(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="no NVIDIA GPU") as caught:
+        plan_gpus(Gpus(), host_with(tmp_path, "kfd", "dri"), CACHE)
+
+    assert "--device /dev/dri" in (caught.value.hint or "")

@@ -1,0 +1,125 @@
+"""Docker's words for privileges, devices and GPUs: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.environment import security_flags as flags
+from sandbox.errors import SpecError
+from sandbox.records.security import Device, Gpus, Sharing
+
+PARSERS = (
+    flags.parse_capability,
+    flags.parse_device,
+    flags.parse_gpus,
+    flags.parse_ipc,
+    flags.parse_pid,
+    lambda text: flags.parse_security_opts([text]),
+    lambda text: flags.parse_places([text]),
+)
+
+
+@pytest.mark.parametrize("parse", PARSERS)
+@given(text=st.one_of(st.text(), st.from_regex(r"[/a-z=:,\" 0-9]{0,12}", fullmatch=True)))
+def test_any_text_is_a_value_or_one_error(parse: object, text: str) -> None:
+    assert callable(parse)
+    try:
+        parse(text)
+    except SpecError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("SYS_ADMIN", "sys_admin"), ("CAP_CHOWN", "chown"), ("cap_bpf", "bpf"), ("ALL", "all")],
+)
+def test_capabilities_have_several_spellings(text: str, name: str) -> None:
+    assert flags.parse_capability(text) == name
+
+
+@pytest.mark.parametrize(
+    ("texts", "fields"),
+    [
+        (["no-new-privileges"], {"no_new_privileges": True}),
+        (["no-new-privileges:false"], {"no_new_privileges": False}),
+        (["no-new-privileges=true", "seccomp=unconfined"], None),
+        (["seccomp=/a/b.json"], {"seccomp": "/a/b.json"}),
+        (["seccomp:unconfined"], {"seccomp": "unconfined"}),
+        (["apparmor=unconfined", "label=disable"], {}),
+    ],
+)
+def test_security_options_are_docker_s(texts: list[str], fields: dict[str, object] | None) -> None:
+    found = flags.parse_security_opts(texts)
+
+    assert found == (
+        fields or {"no_new_privileges": True, "seccomp": "unconfined"} if texts else {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("apparmor=docker-default", "cannot be promised"),
+        ("label=level:s0", "cannot be promised"),
+        ("seccomp=", "names no profile"),
+        ("no-new-privileges=maybe", "neither true nor false"),
+        ("systempaths=unconfined", "no security option"),
+    ],
+)
+def test_what_would_be_an_empty_promise_is_refused(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        flags.parse_security_opts([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("/dev/fuse", Device(source="/dev/fuse", target="/dev/fuse")),
+        ("/dev/fuse:rwm", Device(source="/dev/fuse", target="/dev/fuse")),
+        ("/dev/a:/dev/b", Device(source="/dev/a", target="/dev/b")),
+        ("/dev/a:/dev/b:rw", Device(source="/dev/a", target="/dev/b")),
+    ],
+)
+def test_devices_have_a_place_inside(text: str, device: Device) -> None:
+    assert flags.parse_device(text) == device
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("/dev/a:r", "read or to write alone"),
+        ("/dev/a:x", "are not permissions"),
+        ("fuse", "is not a device"),
+        ("/dev/a:/../b:rw", "cannot be"),
+        ("/dev/a:/b:rw:x", "is not a device"),
+    ],
+)
+def test_what_is_no_device_is_refused(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        flags.parse_device(text)
+
+
+def test_gpus_are_all_some_or_named() -> None:
+    assert flags.parse_gpus("all") == Gpus()
+    assert flags.parse_gpus("2") == Gpus(count=2)
+    assert flags.parse_gpus('"device=0,1"') == Gpus(devices=("0", "1"))
+    for text in ("0", "none", "device=", "device=0,capabilities=utility"):
+        with pytest.raises(SpecError, match="does not say which"):
+            flags.parse_gpus(text)
+
+
+def test_namespaces_of_others_cannot_be_joined() -> None:
+    assert flags.parse_ipc("shareable") is Sharing.PRIVATE
+    assert flags.parse_pid("host") is Sharing.HOST
+    with pytest.raises(SpecError, match="cannot join"):
+        flags.parse_ipc("container:x")
+    with pytest.raises(SpecError, match="use private or host"):
+        flags.parse_pid("none")
+
+
+def test_places_stay_where_they_are() -> None:
+    assert flags.parse_places(["/a:/a", "/b:/b:ro", "/c"]) == (("/a", "/c"), ("/b",))
+    with pytest.raises(SpecError, match="a place cannot be another"):
+        flags.parse_places(["/a:/b"])
