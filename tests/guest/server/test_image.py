@@ -1,0 +1,46 @@
+"""A Debian with Python as an image, by a plain user: no Docker, no podman, no privileges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+IMAGE = PROJECT / ".cache/infer-image.tar"
+WEIGHTS_BYTES = 96 << 20
+MEMORY_BYTES = 512 << 20
+
+
+@pytest.mark.timeout(1200)
+def test_alice_infers_in_a_debian(
+    as_alice: None, cli: Callable[..., Any], sandbox_home: Path, tmp_path: Path
+) -> None:
+    loaded = cli("image", "load", IMAGE, timeout=600)
+    assert loaded.status == 0, loaded.stderr
+    assert "infer:1: 1 layer" in loaded.stderr
+
+    result = tmp_path / "r.json"
+    flags = ("--cpus", "1", "--memory", "512m", "-v", f"{PROJECT}/examples/infer:/infer:ro")
+    inside = "id -u; cat /etc/debian_version; python3 /infer/infer.py --iterations 1"
+    command = ("--image", "infer:1", "--", "sh", "-c", inside)
+    done = cli("run", "-o", result, *flags, *command, timeout=600)
+
+    assert done.status == 0, done.stderr
+    user, version, *said = done.stdout.splitlines()
+    assert (user, version.partition(".")[0]) == ("0", "12")  # root inside is alice outside
+    assert said[0].split() == ["model", "model.onnx,", "1", "thread(s)"]
+    assert "inferences  1 in" in done.stdout
+    record = json.loads(result.read_text())
+    assert WEIGHTS_BYTES < record["totals"]["memory_peak_bytes"] <= MEMORY_BYTES
+    limits = {limit["name"]: limit["state"] for limit in record["limits"]}
+    assert {limits["cpus"], limits["memory"]} == {"enforced"}
+
+    short = cli("run", "-q", "--memory", "64m", *flags[4:], *command, timeout=600)
+
+    assert short.status == 137, short.stderr  # less than the weights
+    assert cli("image", "rm", "infer:1").status == 0
+    assert not any((sandbox_home / "images/layers").iterdir())
