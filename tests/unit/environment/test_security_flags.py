@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,10 +27,8 @@ PARSERS = (
 @given(text=st.one_of(st.text(), st.from_regex(r"[/a-z=:,\" 0-9]{0,12}", fullmatch=True)))
 def test_any_text_is_a_value_or_one_error(parse: object, text: str) -> None:
     assert callable(parse)
-    try:
+    with suppress(SpecError):
         parse(text)
-    except SpecError as error:
-        assert str(error)
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,19 @@ def test_capabilities_have_several_spellings(text: str, name: str) -> None:
     [
         (["no-new-privileges"], {"no_new_privileges": True}),
         (["no-new-privileges:false"], {"no_new_privileges": False}),
-        (["no-new-privileges=true", "seccomp=unconfined"], None),
+        (
+            ["no-new-privileges=true", "seccomp=unconfined"],
+            {"no_new_privileges": True, "seccomp": "unconfined"},
+        ),
         (["seccomp=/a/b.json"], {"seccomp": "/a/b.json"}),
         (["seccomp:unconfined"], {"seccomp": "unconfined"}),
         (["apparmor=unconfined", "label=disable"], {}),
     ],
 )
-def test_security_options_are_docker_s(texts: list[str], fields: dict[str, object] | None) -> None:
+def test_security_options_are_docker_s(texts: list[str], fields: dict[str, object]) -> None:
     found = flags.parse_security_opts(texts)
 
-    assert found == (
-        fields or {"no_new_privileges": True, "seccomp": "unconfined"} if texts else {}
-    )
+    assert found == fields
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_namespaces_of_others_cannot_be_joined() -> None:
     assert flags.parse_pid("host") is Sharing.HOST
     with pytest.raises(SpecError, match="cannot join"):
         flags.parse_ipc("container:x")
-    with pytest.raises(SpecError, match="use private or host"):
+    with pytest.raises(SpecError, match="cannot be `none`"):
         flags.parse_pid("none")
 
 

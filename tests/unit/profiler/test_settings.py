@@ -15,6 +15,8 @@ from sandbox.profiler.docker_args import DockerArgs
 from sandbox.profiler.images import ImagePlan, loopback_registries
 from sandbox.profiler.settings import Settings, read_settings
 from sandbox.records.enclosure import Network
+from sandbox.records.security import Device, Gpus, Security, Sharing
+from sandbox.spec import RateKind
 from sandbox.units import UNLIMITED
 
 GOOD = {
@@ -231,6 +233,33 @@ def test_flags_of_docker_in_all_their_forms() -> None:
     assert args.limits["cpu_shares"] == 512
     assert args.limits["ulimits"][0].soft == 64
     assert args.fields == {"network": "host", "user": "1:1", "stop_timeout_ns": 5 * 10**9}
+
+
+def test_privileges_and_disks_mean_what_they_do_in_docker() -> None:
+    args = DockerArgs(in_image=True)
+
+    words = ["--cap-add", "SYS_PTRACE", "--cap-drop=ALL", "--device=/dev/fuse", "--ipc=host"]
+    words += ["--security-opt", "seccomp=unconfined", "--security-opt=no-new-privileges:false"]
+    words += ["--pid", "host", "--gpus", "all", "--blkio-weight=300"]
+    words += ["--device-read-bps", "/dev/sda:1mb", "--device-write-iops=/dev/sda:10"]
+    args.take([*words, "--privileged"])
+
+    assert args.root["security"] == Security(
+        privileged=True,
+        cap_add=("sys_ptrace",),
+        cap_drop=("all",),
+        devices=(Device(source="/dev/fuse", target="/dev/fuse"),),
+        ipc=Sharing.HOST,
+        pid=Sharing.HOST,
+        gpus=Gpus(),
+        seccomp="unconfined",
+        no_new_privileges=False,
+    )
+    assert args.limits["blkio_weight"] == 300
+    assert [(rate.kind, rate.rate) for rate in args.limits["device_rates"]] == [
+        (RateKind.READ_BPS, 1 << 20),
+        (RateKind.WRITE_IOPS, 10),
+    ]
 
 
 @pytest.mark.parametrize("word", ["--network=none", "--net=none", "--network none"])
