@@ -27,7 +27,7 @@ NAMES = (
         "stats",
         "kill",
     ),
-    *("image", "profiles"),
+    *("image", "build", "profiles"),
 )
 
 
