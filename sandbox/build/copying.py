@@ -161,17 +161,17 @@ class Copying:
             self._bases[path] = placement.resolve(path)
             placement.make_directory(self._bases[path])
             return
-        if item.is_named:
-            if self._unpacks(item):
-                self._unpack(item, placement)
-                return
-            real = placement.resolve(path)
-        else:
+        if item.is_named and self._unpacks(item):
+            self._unpack(item, placement)
+            return
+        if item.is_inside:
             parent, _, name = path.rpartition(b"/")
             base = self._bases.get(parent)
             if base is None:
                 base = placement.resolve(parent)
-            real = base + b"/" + name if base else name
+            real = _below(base, name)
+        else:
+            real = placement.resolve(path)
         if entry.is_directory:
             self._bases[path] = real
         self._put_entry(entry, real, placement)
@@ -221,17 +221,17 @@ class Copying:
 
     # --- what is no file of the tree --------------------------------------------------------------
 
-    def _place(self, name: bytes) -> bytes:
-        """Return where a file of this name goes."""
+    def _place(self, name: Callable[[], bytes], placement: Placement) -> bytes:
+        """Return where a file really goes, which has a name of its own only in a directory."""
         top = os.fsencode(self._top)
         if is_directory_name(self._top) or self._is_directory(top):
-            return top.rstrip(b"/") + b"/" + name
-        return top
+            return _below(placement.resolve(top), name())
+        return placement.resolve(top)
 
     def _put_heredoc(self, heredoc: Heredoc, placement: Placement) -> None:
         data = heredoc.text().encode("utf-8", "surrogateescape")
         member = Member(
-            path=placement.resolve(self._place(os.fsencode(heredoc.name))),
+            path=self._place(lambda: os.fsencode(heredoc.name), placement),
             mode=_HEREDOC_MODE,
             mtime_sec=self._now_sec,
             size=len(data),
@@ -246,18 +246,20 @@ class Copying:
             with placement.as_it_is():
                 put_archive(fd, placement, os.fsencode(self._top))
             return
-        top = os.fsencode(self._top)
-        is_directory = is_directory_name(self._top) or self._is_directory(top)
         size = os.fstat(fd).st_size
         changed_sec = download.file.mtime_sec
         member = Member(
-            path=placement.resolve(self._place(name_of(download.address)) if is_directory else top),
+            path=self._place(lambda: name_of(download.address), placement),
             mode=_FETCHED_MODE,
             mtime_sec=self._now_sec if changed_sec is None else changed_sec,
             size=size,
             xattrs={},
         )
         placement.put(member, pieces_of(fd, size))
+
+
+def _below(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name
 
 
 def _absolute(workdir: str, destination: str) -> str:

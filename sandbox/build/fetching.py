@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, BinaryIO
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sandbox.errors import ImageError, SpecError
 from sandbox.image.ingest import Ingest
-from sandbox.image.transport import Patience, Transport, discard, pieces, read_failures
 from sandbox.records.light import dataclass
+
+if TYPE_CHECKING:
+    from sandbox.image.transport import Patience, Transport
 
 _OK = 200
 
@@ -34,6 +34,8 @@ def name_of(address: str) -> bytes:
     Raises:
         SpecError: the address does not say.
     """
+    from urllib.parse import unquote, urlsplit
+
     name = unquote(urlsplit(address).path).rpartition("/")[2]
     if name in {"", ".", ".."} or "\0" in name:
         raise SpecError(
@@ -50,6 +52,10 @@ def fetch(ingest: Ingest, address: str, insecure: frozenset[str]) -> Fetched:
         ImageError: it cannot be fetched.
         OSError: it cannot be written.
     """
+    from urllib.parse import urlsplit
+
+    from sandbox.image.transport import Patience, Transport
+
     parts = urlsplit(address)
     is_plain = parts.scheme.lower() == "http" or parts.netloc in insecure
     transport = Transport(
@@ -67,6 +73,8 @@ def fetch(ingest: Ingest, address: str, insecure: frozenset[str]) -> Fetched:
 
 
 def _ask(transport: Transport, address: str) -> Any:
+    from sandbox.image.transport import discard
+
     answer = transport.get(address, {})
     if answer.status != _OK:
         discard(answer)
@@ -75,6 +83,8 @@ def _ask(transport: Transport, address: str) -> Any:
 
 
 def _copy(answer: Any, file: BinaryIO, patience: Patience, address: str) -> str:
+    from sandbox.image.transport import pieces, read_failures
+
     found = hashlib.sha256()
     size = 0
     try:
@@ -92,6 +102,8 @@ def _copy(answer: Any, file: BinaryIO, patience: Patience, address: str) -> str:
 
 
 def _changed(headers: Any) -> int | None:
+    from email.utils import parsedate_to_datetime
+
     try:
         return int(parsedate_to_datetime(headers.get("Last-Modified", "")).timestamp())
     except (TypeError, ValueError):
