@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from sandbox.errors import SpecError
+from sandbox.errors import SandboxError, SpecError
 from sandbox.records.light import dataclass
 
 WORKDIR = "/app"
 """Where a copy of DIR is, as in Auptimizer's images."""
 
+_VARIABLES = (
+    ("FROM", "IMAGEREPO"),
+    ("RUN apt-get", "APTREQUIREMENTS"),
+    ("RUN pip", "PIPREQUIREMENTS"),
+    ("RUN", "PRERUN"),
+    ("COPY", "DIR"),
+)
+"""What each step of an image that is built of variables stands for."""
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -35,6 +43,8 @@ class ImagePlan:
     """DOCFILE, and the directory that its COPY means."""
     context: str = ""
     platform: str | None = None
+    places: tuple[tuple[str, str], ...] = ()
+    """Variables with their file and line, for errors."""
 
 
 def build_plan(plan: ImagePlan, command: tuple[str, ...], tell: Callable[[str], None]) -> str:
@@ -62,7 +72,20 @@ def build_plan(plan: ImagePlan, command: tuple[str, ...], tell: Callable[[str], 
         command=command,
     )
     options = BuildOptions(platform=plan.platform, insecure=loopback_registries([plan.base]))
-    return build_from_variables(variables, options, tell=tell).image_id
+    try:
+        return build_from_variables(variables, options, tell=tell).image_id
+    except SandboxError as error:
+        error.args = (name_variable(str(error), dict(plan.places)),)
+        raise
+
+
+def name_variable(message: str, places: Mapping[str, str]) -> str:
+    """Return an error of a step with the place of its variable, where one stands for the step."""
+    step = re.sub(r"\Avariables:\d+: ", "", message)
+    name = next((name for words, name in _VARIABLES if step.startswith(words)), None)
+    if step == message or name not in places:
+        return message
+    return f"{places[name]}: {name}: {step}"
 
 
 def loopback_registries(names: Iterable[str]) -> frozenset[str]:

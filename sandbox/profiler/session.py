@@ -181,7 +181,9 @@ class _Keeping:
             "directory": str(settings.directory),
             "limits": to_plain(settings.limits),
             "fields": to_plain(settings.fields),
-            "image": to_plain(settings.image),
+            "image": None
+            if settings.image is None
+            else to_plain(replace(settings.image, places=())),
             "root": None if settings.root is None else to_plain(replace(settings.root, image=None)),
             "step_ns": settings.step_ns,
             "venv": to_plain(venv),

@@ -171,6 +171,7 @@ class _Reading:
             docfile=docfile,
             context=context,
             platform=args.root.get("platform"),
+            places=tuple((name, f"{self._path}:{at.line}") for name, at in self._values.items()),
         )
         step_ns = self._parsed("SAMPLETIME", parse_duration)
         if step_ns < MIN_INTERVAL_NS:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from sandbox.errors import SpecError
 from sandbox.profiler.docker_args import DockerArgs
-from sandbox.profiler.images import ImagePlan, loopback_registries
+from sandbox.profiler.images import ImagePlan, loopback_registries, name_variable
 from sandbox.profiler.settings import Settings, read_settings
 from sandbox.records.enclosure import Network
+from sandbox.records.light import replace
 from sandbox.records.security import Device, Gpus, Security, Sharing
 from sandbox.spec import RateKind
 from sandbox.units import UNLIMITED
@@ -176,7 +177,9 @@ def test_an_image_is_planned_of_the_variables_and_takes_flags_of_its_own(place: 
     assert [(mount.source, mount.target, mount.read_only) for mount in root.mounts] == [
         ("/data", "/mnist_data", True),
     ]
-    assert settings.image == ImagePlan(
+    assert settings.image is not None
+    assert dict(settings.image.places)["PRERUN"] == "env.template:9"
+    assert replace(settings.image, places=()) == ImagePlan(
         base="python:3.12",
         apt=("curl", "vim"),
         pip=("numpy", "onnxruntime>=1.20"),
@@ -198,6 +201,22 @@ def test_a_dockerfile_wins_over_the_variables_and_says_so(place: Path) -> None:
     assert (settings.image.docfile, settings.image.context) == (str(place / "Mine"), str(place))
     assert settings.notes == ("the image is built by Mine, not of IMAGEREPO, PRERUN",)
     assert settings.argv("m.onnx")[-2:] == ("in-the-image.py", "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        ("variables:1: FROM a: no such image", "env:2: IMAGEREPO: FROM a: no such image"),
+        ("variables:2: RUN apt-get update && x exited 1", "env:3: APTREQUIREMENTS: RUN apt-get"),
+        ("variables:4: RUN <<'END' exited 7", "env:4: PRERUN: RUN <<'END' exited 7"),
+        ("variables:7: RUN pip install a exited 1", "variables:7: RUN pip install a exited 1"),
+        ("no space is left", "no space is left"),
+    ],
+)
+def test_a_step_that_fails_is_named_by_its_variable(message: str, named: str) -> None:
+    places = {"IMAGEREPO": "env:2", "APTREQUIREMENTS": "env:3", "PRERUN": "env:4"}
+
+    assert name_variable(message, places).startswith(named)
 
 
 @pytest.mark.parametrize(
