@@ -82,7 +82,7 @@ def build_plan(plan: ImagePlan, command: tuple[str, ...], tell: Callable[[str], 
 def name_variable(message: str, places: Mapping[str, str]) -> str:
     """Return an error of a step with the place of its variable, where one stands for the step."""
     step = re.sub(r"\Avariables:\d+: ", "", message)
-    name = next((name for words, name in _VARIABLES if step.startswith(words)), None)
+    name = next((name for words, name in _VARIABLES if step.startswith(words)), "")
     if step == message or name not in places:
         return message
     return f"{places[name]}: {name}: {step}"
