@@ -12,6 +12,7 @@ from sandbox.image.ingest import Ingest, check_blob
 from sandbox.image.manifest import Descriptor
 from sandbox.image.progress import Progress
 from sandbox.image.registry import Repository
+from sandbox.image.stream import write_all
 from sandbox.image.transport import pieces, read_failures
 
 _PART_BYTES = 1 << 20
@@ -161,8 +162,18 @@ class _Download:
                 raise ImageError(
                     f"blob {self._wanted.digest} is longer than its {self._wanted.size_bytes} bytes"
                 )
-            self._file.write(data)
+            self._write(data)
             self._note(data)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            write_all(self._file.fileno(), data)
+        except OSError as exc:  # ours, not the registry's: to ask again would not help
+            self._file.truncate(self._size)  # a part of it may have been written
+            raise ImageError(
+                f"cannot write blob {self._wanted.digest}: {exc.strerror}",
+                hint="free some space and pull again: what was fetched is kept",
+            ) from exc
 
 
 def _strong(entity_tag: str | None) -> str | None:

@@ -23,6 +23,7 @@ from sandbox.image.layer import unpack_layer
 from sandbox.image.mend import Layer, mend
 from sandbox.image.places import remove_tree, uses_userxattr
 from sandbox.image.store import LAYER_META, TREE, ImageStore, write_whole
+from sandbox.image.stream import write_all
 from sandbox.image.unpack import Bounds
 from sandbox.kernel.libc import syncfs
 from sandbox.records.light import dataclass
@@ -110,7 +111,7 @@ class Ingest:
                     self.flag.check()
                     found.update(data)
                     length += len(data)
-                    target.write(data)
+                    write_all(target.fileno(), data)
             name = f"{found.name}:{found.hexdigest()}"
             check_blob(name, length, digest, size)
             self.adopt_blob(path, name)
@@ -182,8 +183,9 @@ class Ingest:
             )
             write_whole(work / LAYER_META, _encode(meta))
             self._publish(work, self.store.layer_path(found))
-        except ImageError:
-            if not self._is_recorded(digest):
+        except ImageError as exc:
+            is_ours = isinstance(exc.__cause__, OSError)  # a full disk is no fault of the blob
+            if not is_ours and not self._is_recorded(digest):
                 blob.unlink(missing_ok=True)  # or nobody could ever get a better one
             raise
         finally:

@@ -25,6 +25,7 @@ _MOST_REDIRECTS = 10
 _SECRET_HEADERS = frozenset({"authorization", "cookie"})
 _CERTIFICATES = ("/etc/containers/certs.d", "/etc/docker/certs.d")
 _AGENT = "cgroup-sandbox"
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST")
 
 
 class UnreachedError(ImageError):
@@ -197,6 +198,11 @@ class Transport:
         while isinstance(reason, urllib3.exceptions.MaxRetryError) and reason.reason:
             reason = reason.reason
         if isinstance(reason, urllib3.exceptions.SSLError):
+            if any(sign in str(reason) for sign in _NO_TLS):
+                raise ImageError(
+                    f"{self._host} does not speak TLS",
+                    hint=f"`--insecure {self._host}` does without, if you trust the network",
+                ) from exc
             raise ImageError(
                 f"{self._host} cannot be trusted: {reason}",
                 hint=f"`--insecure {self._host}` does without, or install its certificate in "

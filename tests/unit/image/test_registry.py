@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import errno
 import gzip
 import hashlib
 import http.server
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -471,6 +473,7 @@ def test_a_registry_without_tls_has_to_be_named(registry: Registry, store: Image
     with pytest.raises(ImageError) as caught:
         fetch(store, registry, insecure=frozenset({"127.0.0.1:1"}))
 
+    assert "does not speak TLS" in str(caught.value)
     assert f"--insecure {registry.host}" in str(caught.value.hint)
 
 
@@ -632,6 +635,70 @@ def test_a_registry_may_not_know_ranges(
     registry.hook = hook
 
     assert fetch(store, registry).layers
+
+
+def test_a_disk_that_is_full_is_no_fault_of_the_registry(
+    registry: Registry, store: ImageStore, layer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.image("1", layer)
+    digest = big_blob(registry)
+    room = [300_000]
+    write = os.write
+
+    def write_some(fd: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        count = write(fd, data[: room[0]])  # a part of it, as a disk that becomes full does
+        room[0] -= count
+        return count
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sandbox.image.stream.os.write", write_some)
+        with pytest.raises(ImageError, match="No space") as caught:
+            fetch(store, registry)
+    assert "free some space" in str(caught.value.hint)
+    assert registry.count(digest) == 1
+    (partial,) = partials(store)
+    assert 0 < partial.stat().st_size <= 300_000
+
+    assert (fetch(store, registry).layers[0] / "f").read_bytes() == RANDOM
+    assert registry.count(digest) == 2
+
+
+def test_a_disk_may_take_a_part_of_what_is_written(
+    registry: Registry, store: ImageStore, layer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.image("1", layer)
+    write = os.write
+    monkeypatch.setattr(
+        "sandbox.image.stream.os.write", lambda fd, data: write(fd, data[: len(data) // 2 + 1])
+    )
+
+    image = fetch(store, registry)
+
+    assert store.blob_path(big_blob(registry)).read_bytes() == registry.blobs[big_blob(registry)]
+    assert (image.layers[0] / "f").read_bytes() == RANDOM
+
+
+def test_a_blob_that_does_not_fit_unpacked_need_not_be_fetched_again(
+    registry: Registry, store: ImageStore, layer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.image("1", layer)
+
+    write = os.write
+
+    def write_blobs_only(fd: int, data: bytes) -> int:
+        if "/layer-" in os.readlink(f"/proc/self/fd/{fd}"):  # noqa: PTH115 - as short as that
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sandbox.image.stream.os.write", write_blobs_only)
+        with pytest.raises(ImageError, match="cannot unpack .*No space"):
+            fetch(store, registry)
+    fetch(store, registry)
+
+    assert registry.count(big_blob(registry)) == 1
 
 
 @pytest.mark.parametrize("what", ["manifest", "config", "layer"])
