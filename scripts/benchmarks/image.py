@@ -15,7 +15,7 @@ from _measure import Options, Pairs, Result, Side, SkippedError, in_pairs, in_tu
 BAR = 0.5
 _MEMORY = Path("/dev/shm")  # so that the disk's moods are not measured
 _WHAT = "an image to a tree"
-_ROUNDS = 7  # at most: with some engines a round takes long
+_ROUNDS = 5  # at most: with some engines a round takes long
 _UMOCI, _SKOPEO, _BOTH = "umoci unpack", "skopeo copy", "skopeo copy, umoci unpack"
 _DRIVERS = ("overlay", "vfs")
 

@@ -694,7 +694,7 @@ def test_a_blob_that_does_not_fit_unpacked_need_not_be_fetched_again(
 
     with monkeypatch.context() as patched:
         patched.setattr("sandbox.image.stream.os.write", write_blobs_only)
-        with pytest.raises(ImageError, match="cannot unpack .*No space"):
+        with pytest.raises(ImageError, match=r"cannot unpack .*No space"):
             fetch(store, registry)
     fetch(store, registry)
 
