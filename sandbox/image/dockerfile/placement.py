@@ -32,6 +32,9 @@ class Item(Generic[E]):
     """Absolute in the image, without a slash at its end; links on the way are not followed yet."""
     is_named: bool
     """Whether the Dockerfile names it, and not only a directory above: ADD unpacks archives."""
+    is_inside: bool
+    """Whether a directory was given for it: a link of its own name there is replaced, where one
+    that is given itself is followed."""
 
 
 def place(
@@ -61,14 +64,16 @@ def place(
     for source in sources:
         if not source.entry.is_directory:
             if not any(map(excluded.matches, map(os.fsdecode, (source.name, source.entry.path)))):
-                target = _join(top, source.name) if into or is_directory(top) else top
-                yield Item(entry=source.entry, destination=target, is_named=True)
+                inside = into or is_directory(top)
+                target = _join(top, source.name) if inside else top
+                yield Item(entry=source.entry, destination=target, is_named=True, is_inside=inside)
             continue
         if source.includes is None:
-            yield Item(entry=source.entry, destination=top, is_named=True)
+            yield Item(entry=source.entry, destination=top, is_named=True, is_inside=False)
         filters = Filters(ignored=view.ignored, excluded=excluded, included=source.includes)
         for entry, relative in Walk(view.tree, filters).entries(source.entry):
-            yield Item(entry=entry, destination=_join(top, relative), is_named=False)
+            target = _join(top, relative)
+            yield Item(entry=entry, destination=target, is_named=False, is_inside=True)
 
 
 def _join(directory: bytes, name: bytes) -> bytes:

@@ -107,9 +107,10 @@ def _find(view: View[E], path: str) -> E | None:
     entry = view.tree.find(os.fsencode(path))
     if entry is None or not view.ignored:
         return entry
-    if _is_hidden(view, os.fsencode(path), entry) or _is_hidden(view, entry.path, entry):
-        return None
-    return entry
+    is_real = entry.path in {os.fsencode(path), b""}
+    if not is_real and view.ignored.matches(path):
+        return None  # a link on the way that is not there
+    return None if _is_hidden(view, entry.path, entry) else entry
 
 
 def _is_hidden(view: View[E], path: bytes, entry: E) -> bool:
@@ -151,8 +152,9 @@ def _matches(
         entry = _find(view, os.fsdecode(place))
         if entry is not None:
             yield place, entry
-        elif view.tree.find(place) is None and not _is_hidden(view, place, child):
-            raise SpecError(f"`{os.fsdecode(place)}` is a link that leads to nothing")
+        elif not _is_hidden(view, place, child):
+            hint = None if view.tree.find(place) is None else f"{view.ignored_by} excludes that"
+            raise SpecError(f"`{os.fsdecode(place)}` is a link that leads to nothing", hint=hint)
 
 
 def _with_parents(view: View[E], text: str) -> list[Source[E]]:

@@ -309,3 +309,28 @@ def test_places_count_and_owners_only_if_they_are_kept(view: View[ContextEntry])
     assert digest(view, "a /x") != digest(view, "a /y")
     found = items(view, "COPY a /x")
     assert content_digest(view, found) != content_digest(view, found, owners=True)
+
+
+def test_a_link_to_what_is_ignored_is_no_match(root: Path, view: View[ContextEntry]) -> None:
+    (root / "link").symlink_to("d/a")
+    with pytest.raises(SpecError, match="leads to nothing") as error:
+        copied(hiding(view, "d"), "lin* /x")
+    assert error.value.hint == ".dockerignore excludes that"
+    assert copied(hiding(view, "d\nlink"), "lin* a /x/") == {"/x/a": "a"}
+
+
+def test_a_file_in_a_directory_is_told_from_one_of_that_name(view: View[ContextEntry]) -> None:
+    for text, inside in (("a /x", False), ("a /x/", True), ("a /there", True)):
+        (item,) = items(view, f"COPY {text}", ("/there",))
+        assert item.is_inside is inside
+
+
+def test_a_link_that_is_ignored_is_not_there(root: Path, view: View[ContextEntry]) -> None:
+    (root / "link").symlink_to("d")
+    hidden = hiding(view, "*\n!d")
+    assert copied(hidden, "d/a /x/") == {"/x/a": "d/a"}
+    for text in ("link /x", "link/a /x"):
+        with pytest.raises(SpecError, match="is not in the build context"):
+            copied(hidden, text)
+    with pytest.raises(SpecError, match="no source files"):
+        copied(hidden, "lin* /x")
