@@ -109,12 +109,14 @@ def _take_apart(
             ids=ids,
             hostname=os.uname().nodename,
             workdir=workdir,
+            has_init=spec.wait_all,
+            waits_for_all=spec.wait_all,
         ),
     )
     reason = _why_not_apart(apart, ids, (uid, gid))
     if reason is None or apart.enclosure is None:
         return apart, reason
-    enclosure = replace(apart.enclosure, in_place=InPlace(is_apart=False), ids=None)
+    enclosure = replace(apart.enclosure, in_place=InPlace(is_apart=False), ids=None, has_init=False)
     return replace(apart, enclosure=enclosure, own_network=None), reason
 
 

@@ -44,6 +44,7 @@ from sandbox.records.host import Host, Mode
 from sandbox.records.light import dataclass, replace
 from sandbox.records.program import MARKS_VARIABLE, Program, mark_name
 from sandbox.records.result import RunWarning
+from sandbox.records.security import Sharing
 from sandbox.spec import RunSpec
 from sandbox.units import UNLIMITED
 
@@ -124,7 +125,7 @@ def prepare_in_root(
         shm_bytes=_shm_bytes(spec, root_spec),
         workdir=_absolute(spec.workdir or root.workdir, "working directory"),
         # With a first process all others end; so one of ours has to wait for them.
-        has_init=root_spec.has_init or spec.wait_all,
+        has_init=_has_init(spec, root_spec),
         waits_for_all=spec.wait_all,
         confinement=resolved.confinement,
         devices=resolved.devices,
@@ -286,6 +287,19 @@ def _environment(
     ours[MARKS_VARIABLE] = f"@{mark_name(run_id)}"
     merged = {**values, **ours, **spec.environment}
     return {os.fsencode(name): os.fsencode(value) for name, value in merged.items()}
+
+
+def _has_init(spec: RunSpec, root_spec: RootSpec) -> bool:
+    """Return whether a process of ours comes before the program.
+
+    Raises:
+        SpecError: it could not be the first one.
+    """
+    if root_spec.security.pid is not Sharing.HOST:
+        return root_spec.has_init or spec.wait_all
+    if root_spec.has_init:
+        raise SpecError("--init reaps as the first process, which --pid host leaves to the host's")
+    return False
 
 
 def _prepend(

@@ -75,7 +75,7 @@ def resolve_security(security: Security, roots: Roots, *, is_plain: bool) -> Res
             no_new_privileges=_has_no_new_privileges(security),
             filter=code,
         ),
-        devices=(*_find_devices(security), *gpus.devices),
+        devices=(*_find_devices(security, is_plain=is_plain), *gpus.devices),
         mounts=gpus.mounts,
         paths=gpus.variables,
         protections=(
@@ -99,7 +99,9 @@ def _on(value: bool) -> ProtectionState:  # noqa: FBT001 - a conversion
 
 
 def _has_no_new_privileges(security: Security) -> bool:
-    return security.no_new_privileges and not security.privileged
+    if security.no_new_privileges is None:
+        return not security.privileged
+    return security.no_new_privileges
 
 
 def find_capabilities(security: Security, *, is_plain: bool) -> frozenset[str]:
@@ -227,8 +229,14 @@ def _warnings(security: Security, names: frozenset[str], *, is_plain: bool) -> I
 # Devices
 
 
-def _find_devices(security: Security) -> tuple[Device, ...]:
+def _find_devices(security: Security, *, is_plain: bool) -> tuple[Device, ...]:
     devices = [each for device in security.devices for each in _expand(device)]
+    for device in devices:
+        if is_plain and not os.access(device.source, os.R_OK | os.W_OK):
+            raise HostError(
+                f"the device {device.source} cannot be given: you may not read and write it",
+                hint="its group may: `ls -l` names it, `sudo usermod -aG GROUP $USER` adds you",
+            )
     if security.privileged:
         devices += _all_devices({device.target for device in devices})
     return tuple(devices)

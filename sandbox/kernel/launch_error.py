@@ -88,6 +88,12 @@ def _our_error(failure: Failure, code: str, program: Program) -> SandboxError:
 
 def _root_error(failure: Failure, enclosure: Enclosure | None) -> KernelError:
     code = errno.errorcode.get(failure.errno, str(failure.errno))
+    if enclosure is not None and enclosure.in_place is not None:
+        return KernelError(
+            f"cannot harden the run ({failure.object}): {code}",
+            hint="leave out --harden, or run in an image, which has a root of its own",
+            errno=failure.errno,
+        )
     is_plain = enclosure is not None and enclosure.ids is not None
     hints = {
         errno.ELOOP: "the root file system has a link where a directory of the system belongs",
@@ -149,7 +155,7 @@ def _directory_error(failure: Failure, code: str, program: Program) -> LaunchErr
 def _exec_error(
     failure: Failure, code: str, program: Program, candidates: Sequence[bytes]
 ) -> LaunchError:
-    if program.enclosure is not None:
+    if program.has_own_root:
         return _enclosed_exec_error(failure, code, program)
     name = program.argv[0]
     base = program.directory or ""

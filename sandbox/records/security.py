@@ -46,7 +46,8 @@ class Security:
     cap_add: tuple[str, ...] = ()
     """Names as `sys_admin`, or `all`."""
     cap_drop: tuple[str, ...] = ()
-    no_new_privileges: bool = True
+    no_new_privileges: bool | None = None
+    """None: yes, unless it is privileged."""
     seccomp: str = ""
     """Empty takes docker's default filter; `unconfined` none; else the path of a profile."""
     devices: tuple[Device, ...] = ()
