@@ -1,0 +1,167 @@
+"""Docker's flags about privileges, as the program and the result show them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOURTEEN = "00000000a80425fb"
+NOTHING = "0000000000000000"
+
+Inside = Callable[..., Any]
+
+
+@pytest.fixture
+def rootfs(tmp_path: Path) -> Path:
+    """One made of busybox."""
+    busybox = shutil.which("busybox")
+    if busybox is None or os.geteuid() != 0:
+        pytest.skip("busybox-static is not installed, or this is not root")
+    root = tmp_path / "rootfs"
+    for name in ("bin", "etc"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(busybox, root / "bin/busybox")
+    for name in ("sh", "grep", "ls", "cat", "test"):
+        (root / "bin" / name).symlink_to("busybox")
+    return root
+
+
+@pytest.fixture
+def inside(cli: Inside, rootfs: Path) -> Inside:
+    """`inside("ls", flags=["--privileged"])` runs a command in the root file system."""
+
+    def run(*command: str, flags: tuple[str | Path, ...] = ()) -> Any:
+        return cli("run", "-q", "--rootfs", rootfs, *flags, "--", *command)
+
+    return run
+
+
+def status(inside: Inside, *flags: str) -> dict[str, str]:
+    done = inside("grep", "-E", "CapEff|NoNewPrivs|Seccomp:", "/proc/self/status", flags=flags)
+    assert done.status == 0, done.stderr
+    return dict(line.split(":\t") for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("flags", "capabilities", "no_new_privileges", "filtered"),
+    [
+        ((), FOURTEEN, "1", "2"),
+        (("--cap-drop", "ALL"), NOTHING, "1", "2"),
+        (("--cap-drop", "ALL", "--cap-add", "CHOWN"), "0000000000000001", "1", "2"),
+        (("--cap-drop", "mknod"), "00000000a00425fb", "1", "2"),
+        (("--security-opt", "seccomp=unconfined"), FOURTEEN, "1", "0"),
+        (("--security-opt", "no-new-privileges=false"), FOURTEEN, "0", "2"),
+    ],
+)
+def test_a_program_holds_what_the_flags_say(
+    inside: Inside,
+    flags: tuple[str, ...],
+    capabilities: str,
+    no_new_privileges: str,
+    filtered: str,
+) -> None:
+    assert status(inside, *flags) == {
+        "CapEff": capabilities,
+        "NoNewPrivs": no_new_privileges,
+        "Seccomp": filtered,
+    }
+
+
+def test_the_privileged_have_it_all(inside: Inside, tmp_path: Path) -> None:
+    held = Path("/proc/self/status").read_text().split("CapPrm:\t")[1].split()[0]
+    result = tmp_path / "result.json"
+
+    found = status(inside, "--privileged", "-o", str(result))
+
+    assert found == {"CapEff": held, "NoNewPrivs": "0", "Seccomp": "0"}
+    record = json.loads(result.read_text())
+    assert {each["name"]: each["state"] for each in record["protections"]} | {
+        "seccomp": "off",
+        "system": "off",
+        "no_new_privileges": "off",
+    } == {each["name"]: each["state"] for each in record["protections"]}
+    assert "not_apart" in {each["code"] for each in record["warnings"]}
+
+
+def test_a_profile_of_dockers_is_in_force(inside: Inside, tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    refused = {"names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO", "errnoRet": 28}
+    profile.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refused]}))
+    flags = ("--security-opt", f"seccomp={profile}")
+
+    done = inside("sh", "-c", "busybox mkdir /x", flags=flags)
+
+    assert "No space left on device" in done.stderr
+    assert inside("sh", "-c", "busybox mkdir /x").status == 0
+
+
+def test_devices_and_shared_memory_are_as_asked_for(inside: Inside) -> None:
+    shown = ("--device", "/dev/zero:/dev/other", "--device", "/dev/full:rwm")
+    done = inside(
+        "sh", "-c", "ls -l /dev/other /dev/full; test -d /dev/shm && echo shm", flags=shown
+    )
+    assert done.stdout.count("1,") == 2
+    assert done.stdout.endswith("shm\n")
+
+    assert inside("ls", "/dev/shm", flags=("--ipc", "none")).status != 0
+    file = Path(f"/dev/shm/sandbox-test-{os.getpid()}")
+    file.touch()
+    try:
+        assert inside("ls", str(file), flags=("--ipc", "host")).status == 0
+        assert inside("ls", str(file)).status != 0
+    finally:
+        file.unlink()
+
+
+def test_the_hosts_processes_can_be_seen(inside: Inside) -> None:
+    command = ("cat", f"/proc/{os.getpid()}/comm")
+
+    assert inside(*command).status != 0
+    assert inside(*command, flags=("--pid", "host")).status == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--device", "/dev/nosuch"), "there is no device /dev/nosuch"),
+        (("--device", "/dev/null:r"), "cannot be given to read or to write alone"),
+        (("--gpus", "all"), "there is no NVIDIA GPU on this host"),
+        (("--cap-add", "FLY"), "there is no capability `FLY`"),
+        (("--security-opt", "apparmor=x"), "cannot be promised"),
+        (("--pid", "host", "--init"), "--init reaps as the first process"),
+        (("--ipc", "container:x"), "cannot join"),
+        (("--harden",), "--harden is for the host's own root"),
+    ],
+)
+def test_what_cannot_be_had_is_one_error(inside: Inside, flags: tuple[str, ...], said: str) -> None:
+    if flags[0] == "--gpus" and Path("/dev/nvidiactl").exists():
+        pytest.skip("there is one")
+    done = inside("true", flags=flags)
+
+    assert done.status == 125
+    assert said in done.stderr
+    assert done.stderr.count("sandbox: error:") == 1
+
+
+def test_a_plain_user_gets_no_device_that_he_may_not_use(
+    plain_user: Inside, plain_home: Path
+) -> None:
+    words = ("run", "--rootfs", plain_home, "--device", "/dev/full", "--device", "/dev/mem")
+
+    done = plain_user("python", "-m", "sandbox", *words, "--", "true")
+
+    assert done.status == 125
+    assert "cannot be given" in done.stderr or "there is no device" in done.stderr
+
+
+def test_flags_of_privileges_need_a_root_or_hardening(cli: Inside) -> None:
+    for flags in (("--privileged",), ("--cap-add", "CHOWN"), ("--security-opt", "seccomp=x")):
+        done = cli("run", *flags, "--", "true")
+        assert done.status == 125
+        assert "has no meaning on the host's own root file system" in done.stderr
