@@ -236,15 +236,22 @@ class _Changes:
 
 def member_of(path: bytes, found: os.stat_result, xattrs: dict[str, bytes]) -> Member:
     """Return the entry of a file as it is; a link's target and a file's size are to be added."""
+    uid, gid = owner_of(found)
     return Member(
         path=path,
         kind=kind_of(found.st_mode) or tarfile.REGTYPE,
         mode=stat.S_IMODE(found.st_mode),
-        uid=found.st_uid,
-        gid=found.st_gid,
+        uid=uid,
+        gid=gid,
         mtime_sec=found.st_mtime_ns // 1_000_000_000,
         xattrs=xattrs,
     )
+
+
+def owner_of(found: os.stat_result) -> tuple[int, int]:
+    """Return whose a file of the store's is in an image: what is ours is root's there."""
+    uid = 0 if found.st_uid == os.geteuid() else found.st_uid
+    return uid, 0 if found.st_gid == os.getegid() else found.st_gid
 
 
 def _join(parent: bytes, name: bytes) -> bytes:

@@ -22,6 +22,8 @@ from sandbox.image.manifest import host_platform
 from sandbox.image.store import TREE
 from sandbox.records.light import dataclass
 
+_LOCK_DIGITS = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
@@ -125,7 +127,8 @@ class Builder:
         """
         step = self._find(key)
         if step is None:
-            with self.ingest.store.locked(f"build-{key}"):
+            # Not a lock for each key, whose files would stay for ever.
+            with self.ingest.store.locked(f"build-{key[:_LOCK_DIGITS]}"):
                 step = self._find(key)
                 if step is None:
                     step = Step(created=self.moment.text, layer=make())

@@ -162,7 +162,7 @@ class Preparation:
             return
         directory = self._new_path()
         directory.mkdir(mode=0o755)
-        self._write(directory / heredocs[0].name, heredocs[0].text().encode(), 0o755)
+        self._write(directory / heredocs[0].name, _encoded(heredocs[0].text()), 0o755)
         yield Mount(kind=MountKind.BIND, target=_SCRIPTS, source=str(directory), read_only=True)
 
     # --- caches -----------------------------------------------------------------------------------
@@ -236,6 +236,10 @@ class Preparation:
                 source=str(path),
                 read_only=True,
             )
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def read_secret(secret: Secret) -> bytes:

@@ -49,15 +49,20 @@ class BuildProgress:
     def note(self, text: str) -> None:
         """Tell something that belongs to no step."""
         with self._lock:
-            self._tell(text)
+            self._tell(_printable(text))
 
 
 def shorten(text: str) -> str:
     """Return the first line of an instruction, cut where it is too long for one."""
-    first, _, rest = text.partition("\n")
+    first, _, rest = _printable(text).partition("\n")
     if rest or len(first) > _LONGEST:
         return first[:_LONGEST].rstrip("\\ ") + " …"
     return first
+
+
+def _printable(text: str) -> str:
+    """Return a text that every stream can carry: bytes that are no UTF-8 are shown as such."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _tell_nobody(_line: str) -> None:

@@ -64,7 +64,9 @@ def build(
     network: Annotated[
         str,
         typer.Option(
-            "--network", metavar="host|none", help="What RUN finds: the host's network, or none."
+            "--network",
+            metavar="host|none|private",
+            help="What RUN finds: the host's network, none, or one of its own behind the host.",
         ),
     ] = "host",
     cpus: Cpus = None,

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -206,6 +207,13 @@ def test_the_engine_takes_what_we_save(ours: Ours, theirs: Theirs, context: Path
     assert built.returncode == 0, built.stderr
     archive = ours.save("test/saved:1")
 
+    for kind in ("oci-archive", "docker-archive"):
+        if shutil.which("skopeo") is None:
+            continue
+        target = f"oci:{context.parent / kind}:x"
+        command = ["skopeo", "copy", f"{kind}:{archive}", target]
+        copied = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert copied.returncode == 0, copied.stderr
     loaded = theirs.run("load", "-i", archive)
 
     assert loaded.returncode == 0, loaded.stderr
