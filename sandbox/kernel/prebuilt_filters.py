@@ -10,6 +10,7 @@ def unpack(text: str) -> bytes:
 
     return zlib.decompress(a2b_base64(text))
 
+
 DOCKERS = {
     "x86_64": r"""
 eNqVVMsuQ1EUXcelFRO9otFIBxVJQ5EgmpSBNPgBSafGfAUx8Qg/gBiZMEU8GgNhKDFRfoChgRESgzqPXW5P9pbrtjend/Ws
