@@ -315,6 +315,11 @@ class RunSpec:
     def _check_beside_root(self) -> None:
         if self.venv is not None:
             raise SpecError("a virtual environment of the host's means nothing in another root")
+        if self.network != "host":
+            raise SpecError(
+                "a root file system has a word of its own for the network",
+                hint="in Python `root=RootSpec(image=…, network=Network.PRIVATE)`",
+            )
         if self.harden is not None:
             raise SpecError("--harden is for the host's own root; an image has its protections")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.records.result import DeviceIo, Pressure
+from sandbox.records.result import DeviceIo, NetworkIo, Pressure
 from sandbox.records.sample import ABSENT, TIME, Block, Table
 from sandbox.records.stats import StatsReading
 from sandbox.store.tail import newest_blocks
@@ -32,6 +32,11 @@ _SAME = {
     "processes": "processes",
 }
 _ALL = "0:0 all devices"
+_ALL_INTERFACES = "all"
+_NETWORK = (
+    *("rx_bytes", "tx_bytes", "rx_packets", "tx_packets"),
+    *("rx_errors", "tx_errors", "rx_dropped", "tx_dropped"),
+)
 _IO = ("io_read_bytes", "io_write_bytes", "io_read_ops", "io_write_ops")
 
 
@@ -41,8 +46,8 @@ def find_reading(directory: Path, at_ns: int, *, with_io: bool = False) -> Stats
     Args:
         directory: The run directory; it may be written meanwhile.
         at_ns: The moment, on CLOCK_MONOTONIC.
-        with_io: Its I/O too, which a record has for all devices together: not to be compared with
-            a group's, which has it by device.
+        with_io: Its I/O and traffic too, which a record has for all devices and interfaces
+            together: not to be compared with a group's, which has it by device.
 
     Raises:
         StoreError: the samples cannot be read.
@@ -84,8 +89,16 @@ def reading_of(row: Mapping[str, int], *, with_io: bool = False) -> StatsReading
             values[f"{resource}_pressure"] = Pressure(some_usec=some, full_usec=full)
     if with_io:
         values["io"] = _all_devices(known)
+        values["network"] = _all_interfaces(known)
     since_ns = time.monotonic_ns() - known[TIME]
     return StatsReading(time_ns=known[TIME], utc_ns=time.time_ns() - since_ns, **values)
+
+
+def _all_interfaces(known: Mapping[str, int]) -> tuple[NetworkIo, ...] | None:
+    if not {f"net_{name}" for name in _NETWORK[:2]} <= known.keys():
+        return None
+    values = {name: known.get(f"net_{name}") for name in _NETWORK}
+    return (NetworkIo(name=_ALL_INTERFACES, **values),)  # type: ignore[arg-type]
 
 
 def _all_devices(known: Mapping[str, int]) -> tuple[DeviceIo, ...] | None:

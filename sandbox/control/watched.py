@@ -75,6 +75,8 @@ class RecordSource:
         if found is None:
             now_ns, utc_ns = time.monotonic_ns(), time.time_ns()
             found = StatsReading(time_ns=now_ns, utc_ns=utc_ns)
+        if found.network is not None:
+            self.unavailable.pop("network", None)
         return replace(found, **self._host.read())
 
     def read_limits(self) -> dict[str, int | None]:

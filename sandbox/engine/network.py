@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from sandbox.analysis.phases import traffic_between
 from sandbox.errors import KernelError
 from sandbox.kernel.group import Reader
 from sandbox.records.light import replace
@@ -85,6 +84,8 @@ class RunNetwork:
         """Return totals with what has passed since the start."""
         if self._traffic is None:
             return totals
+        from sandbox.analysis.phases import traffic_between
+
         try:
             now = self._traffic.read()
         except (OSError, KernelError):

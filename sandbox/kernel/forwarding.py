@@ -69,8 +69,7 @@ def open_up(lease: str, interfaces: Iterable[str]) -> list[str]:
         if _read(_SETTING.format(name)) != "0":
             continue
         # Noted first: killed in between, it is put back to what it still is.
-        with open(f"{directory}/{_NOTE}{name}", "w", encoding="ascii") as file:
-            file.write(f"{_find_index(name)} {_read(_ALL)}")
+        write_text(f"{directory}/{_NOTE}{name}", f"{_find_index(name)} {_read(_ALL)}")
         write_setting(name, "1")
     return sorted(
         name.removeprefix(_NOTE) for name in os.listdir(directory) if name.startswith(_NOTE)
@@ -83,8 +82,17 @@ def write_setting(name: str, value: str) -> None:
     Raises:
         OSError: there is no such interface, or /proc/sys cannot be written.
     """
-    with open(_SETTING.format(name), "w", encoding="ascii") as file:
-        file.write(value)
+    write_text(_SETTING.format(name), value)
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file.
+
+    Raises:
+        OSError: it is not there, or cannot be written.
+    """
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def release(lease: str) -> None:

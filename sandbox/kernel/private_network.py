@@ -33,6 +33,8 @@ _USUAL_MTU = 1500
 _SIOCGIFMTU = 0x8921
 _MTU_REQUEST = struct.Struct("=16si20x")
 _LOOPBACK = "lo"
+_OPEN_INSIDE = {"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647"}
+"""Whoever is inside may use all ports and ping, as with docker: nobody else is there."""
 
 HINT_RIGHTS = "it takes root with CAP_NET_ADMIN and CAP_SYS_ADMIN; --network none takes less"
 
@@ -61,6 +63,7 @@ class PrivateNetwork:
         doing = "open netlink"
         try:
             self._links, self._filters = Netlink(ROUTE), Netlink(NETFILTER)
+            doing = f"make and lock {forwarding.PLACE}"
             with forwarding.exclusively():
                 self._lease_fd = forwarding.take(self._lease)
                 routes = [*links.list_routes(self._links)]
@@ -132,6 +135,9 @@ def _refuse(exc: OSError, doing: str) -> NoReturn:
 def _set_up_inside(pid: int, network: int) -> None:
     with inside(pid):
         index, link = socket.if_nametoindex(INSIDE), Netlink(ROUTE)
+        for name, value in _OPEN_INSIDE.items():
+            with suppress(OSError):  # /proc/sys may be read-only, as in containers
+                forwarding.write_text(f"/proc/sys/net/ipv4/{name}", value)
     with link:
         links.set_up(link, index, network + 2, _PREFIX_LENGTH)
         links.add_default_route(link, index, network + 1)

@@ -648,7 +648,8 @@ def test_a_run_without_a_network_says_so(inside: Inside, tmp_path: Path) -> None
 
 PRIVATE = (
     "ip -4 -o addr show dev {port} | grep -c inet; ip route | grep -c default; "
-    "ls /sys/class/net; cat /etc/resolv.conf; id -u"
+    "ls /sys/class/net; cat /proc/sys/net/ipv4/ip_unprivileged_port_start; cat /etc/resolv.conf; "
+    "id -u"
 )
 
 
@@ -661,7 +662,7 @@ def test_a_private_network_inside(inside: Inside, tmp_path: Path) -> None:
 
     assert done.status == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[:4] == ["1", "1", "eth0", "lo"]
+    assert lines[:5] == ["1", "1", "eth0", "lo", "0"]
     assert not [line for line in lines if line.startswith("nameserver 127.")]
     assert lines[-1] == "0"
     record = json.loads(result.read_text())

@@ -85,7 +85,7 @@ class Host:
 
 
 @pytest.fixture
-def host(sandbox_home: Path) -> Iterator[Host]:
+def host(sandbox_home: Path, need_kernel: Callable[[object, str], None]) -> Iterator[Host]:
     """A host without forwarding, and a server behind its only way out."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces of the test's own need root")
@@ -96,6 +96,7 @@ def host(sandbox_home: Path) -> Iterator[Host]:
         for one in started:
             _wait_until(lambda pid=one.pid: _is_apart(pid))
         there = Host(pid=started[0].pid, far_pid=started[1].pid, home=sandbox_home)
+        need_kernel(_has_all(there), "this kernel lacks `veth` or nf_tables")
         _connect(there)
         words = ["nsenter", f"--net=/proc/{there.far_pid}/ns/net", sys.executable]
         server = _start([*words, str(HERE / "server.py"), SERVER_ADDRESS])
@@ -130,6 +131,19 @@ def _wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.02)
+
+
+def _has_all(host: Host) -> bool:
+    probes = (
+        ["ip", "link", "add", "probe0", "type", "veth", "peer", "name", "probe1"],
+        ["ip", "link", "delete", "probe0"],
+        [sys.executable, str(HERE / "tables.py")],
+    )
+    return all(
+        subprocess.run(host.words(*probe), capture_output=True, timeout=20, check=False).returncode
+        == 0
+        for probe in probes
+    )
 
 
 def _connect(host: Host) -> None:
