@@ -13,7 +13,6 @@ from sandbox.budget import Question, find_budget
 from sandbox.errors import SandboxError, SpecError
 from sandbox.records.budget import Budget, Quantity, Trial
 from sandbox.records.codec import from_plain, to_plain
-from sandbox.records.host import Host, Mode
 from sandbox.records.result import Outcome, RunResult, Totals
 from sandbox.report.budget import limit_text, render_budget
 from sandbox.spec import Limits, RunSpec
@@ -25,36 +24,7 @@ Play = Callable[[RunSpec], RunResult]
 
 
 @pytest.fixture
-def make_run() -> Callable[..., RunResult]:
-    """Build a result of a host that takes limits."""
-
-    def make(**changes: Any) -> RunResult:
-        host = Host(
-            mode=Mode.UNIFIED,
-            mode_reason="root",
-            cpus_online=(0, 1),
-            cpus_allowed=(0, 1),
-            memory_total_bytes=8 << 30,
-            swap_total_bytes=0,
-            kernel="6.8",
-            machine="x86_64",
-        )
-        return RunResult(
-            run_id="5f0c9a1be27d",
-            name="x",
-            command=("infer",),
-            spec={"limits": {}},
-            host=host,
-            started_utc_ns=0,
-            started_ns=1,
-            **changes,
-        )
-
-    return make
-
-
-@pytest.fixture
-def play(make_run: Callable[..., RunResult]) -> Callable[..., Play]:
+def play(make_result: Callable[..., RunResult]) -> Callable[..., Play]:
     """A program that needs so much memory; below twice that it thrashes, and needs CPU time."""
 
     def program(need_bytes: int, cpu_ms: int = 100) -> Play:
@@ -71,7 +41,7 @@ def play(make_run: Callable[..., RunResult]) -> Callable[..., Play]:
                 wall_ns = spec.limits.timeout_ns
             peak = need_bytes if memory is None else min(need_bytes, memory)
             totals = Totals(memory_peak_bytes=peak)
-            return make_run(wall_ns=wall_ns, totals=totals, **changes)
+            return make_result(wall_ns=wall_ns, totals=totals, **changes)
 
         return run
 
@@ -141,9 +111,9 @@ def test_a_time_that_all_cpus_cannot_keep_is_no_answer(play: Callable[..., Play]
     assert text.startswith("no CPU limit is enough for infer\nwith 2 CPUs it was too slow")
 
 
-def test_a_command_that_fails_anyway_is_an_error(make_run: Callable[..., RunResult]) -> None:
+def test_a_command_that_fails_anyway_is_an_error(make_result: Callable[..., RunResult]) -> None:
     def failing(_spec: RunSpec) -> RunResult:
-        return make_run(outcome=Outcome.EXITED, exit_code=3, reason="exited 3")
+        return make_result(outcome=Outcome.EXITED, exit_code=3, reason="exited 3")
 
     with pytest.raises(SandboxError, match=r"fails without a memory limit too: exited 3") as caught:
         find(Question(command=("infer",)), failing)
@@ -151,14 +121,14 @@ def test_a_command_that_fails_anyway_is_an_error(make_run: Callable[..., RunResu
     assert "sandbox runs show" in (caught.value.hint or "")
 
 
-def test_more_than_its_peak_is_tried_up_to_the_host(make_run: Callable[..., RunResult]) -> None:
+def test_more_than_its_peak_is_tried_up_to_the_host(make_result: Callable[..., RunResult]) -> None:
     asked: list[int] = []
 
     def needs_more_than_it_shows(spec: RunSpec) -> RunResult:
         limit = spec.limits.memory_bytes
         asked.append(limit or 0)
         killed = limit is not None and limit < 300 * MIB
-        return make_run(
+        return make_result(
             outcome=Outcome.OOM_KILLED if killed else Outcome.EXITED,
             exit_code=137 if killed else 0,
             wall_ns=100 * MS,

@@ -8,36 +8,10 @@ from typing import Any
 
 import pytest
 
-from sandbox.records.host import Host, Mode
 from sandbox.records.result import Outcome, RunResult
 from sandbox.records.sample import Block, Table
 
 STARTED_NS = 1_000_000_000_000
-
-
-def _result(**changes: Any) -> RunResult:
-    host = Host(
-        mode=Mode.UNIFIED,
-        mode_reason="root",
-        cpus_online=(0, 1, 2, 3),
-        cpus_allowed=(0, 1, 2, 3),
-        memory_total_bytes=8 << 30,
-        swap_total_bytes=0,
-        kernel="6.8",
-        machine="x86_64",
-    )
-    plain: dict[str, Any] = {
-        "run_id": "5f0c9a1be27d",
-        "name": "x",
-        "command": ("x",),
-        "spec": {"limits": {}, "interval_ns": 10_000_000},
-        "host": host,
-        "outcome": Outcome.RUNNING,
-        "exit_code": None,
-        "started_utc_ns": 0,
-        "started_ns": STARTED_NS,
-    }
-    return RunResult(**{**plain, **changes})
 
 
 def _block(table: Table, columns: Sequence[str], *rows: Sequence[int]) -> Block:
@@ -48,9 +22,16 @@ def _block(table: Table, columns: Sequence[str], *rows: Sequence[int]) -> Block:
 
 
 @pytest.fixture(scope="session")
-def make_result() -> Callable[..., RunResult]:
-    """Build a result; every field can be given."""
-    return _result
+def make_result(make_result: Callable[..., RunResult]) -> Callable[..., RunResult]:
+    """Build the result of a run that has not ended; every field can be given."""
+    plain: dict[str, Any] = {
+        "outcome": Outcome.RUNNING,
+        "exit_code": None,
+        "reason": "",
+        "started_ns": STARTED_NS,
+        "wall_ns": None,
+    }
+    return lambda **changes: make_result(**(plain | changes))
 
 
 @pytest.fixture(scope="session")

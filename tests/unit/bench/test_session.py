@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,44 +12,17 @@ from sandbox.bench.plan import Hooks, Plan
 from sandbox.bench.session import Around, Order, StoppedError, run_session
 from sandbox.errors import HostError
 from sandbox.records.benchmark import Benchmark
-from sandbox.records.host import Host, Mode
 from sandbox.records.result import Outcome, RunResult
 from sandbox.spec import RunSpec
 
-HOST = Host(
-    mode=Mode.UNIFIED,
-    mode_reason="root",
-    cpus_online=(0,),
-    cpus_allowed=(0,),
-    memory_total_bytes=1 << 30,
-    swap_total_bytes=0,
-    kernel="6.8",
-    machine="x86_64",
-)
 HOOKS = Hooks(setup="setup", prepare="prepare", cleanup="cleanup")
-
-
-def result(spec: RunSpec, **changes: Any) -> RunResult:
-    plain: dict[str, Any] = {
-        "run_id": "5f0c9a1be27d",
-        "name": "x",
-        "command": spec.command,
-        "spec": {},
-        "host": HOST,
-        "outcome": Outcome.EXITED,
-        "exit_code": 0,
-        "reason": "exited 0",
-        "started_utc_ns": 0,
-        "started_ns": 0,
-        "wall_ns": 5,
-    }
-    return RunResult(**{**plain, **changes})
 
 
 class Played:
     """Notes the order of what is done."""
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, make_result: Callable[..., RunResult], **changes: Any) -> None:
+        self.make_result = make_result
         self.log: list[str] = []
         self.finished: list[list[Benchmark]] = []
         self.changes = changes
@@ -65,19 +39,28 @@ class Played:
 
     def _execute(self, spec: RunSpec) -> RunResult:
         self.log.append(spec.command[0])
-        return result(spec, **self.changes)
+        return self.make_result(command=spec.command, **self.changes)
 
     def _shell(self, text: str) -> int:
         self.log.append(text)
         return self.fails(text)
 
 
+Play = Callable[..., Played]
+
+
+@pytest.fixture
+def play(make_result: Callable[..., RunResult]) -> Play:
+    """`play(exit_code=1)` makes a session whose runs end so."""
+    return partial(Played, make_result)
+
+
 def plan(name: str, hooks: Hooks | None = None) -> Plan:
     return Plan(text=name, spec=RunSpec(command=(name,)), hooks=hooks or Hooks())
 
 
-def test_setup_once_prepare_before_each_run_cleanup_at_the_end() -> None:
-    played = Played()
+def test_setup_once_prepare_before_each_run_cleanup_at_the_end(play: Play) -> None:
+    played = play()
 
     (benchmark,) = run_session([plan("a", HOOKS)], played.around(), Order(runs=2, warmup=1))
 
@@ -85,8 +68,8 @@ def test_setup_once_prepare_before_each_run_cleanup_at_the_end() -> None:
     assert len(benchmark.repeats) == 2
 
 
-def test_one_command_after_the_other_or_in_turns() -> None:
-    apart, turns = Played(), Played()
+def test_one_command_after_the_other_or_in_turns(play: Play) -> None:
+    apart, turns = play(), play()
     commands = [plan("a"), plan("b")]
 
     run_session(commands, apart.around(), Order(runs=2, warmup=1))
@@ -96,8 +79,8 @@ def test_one_command_after_the_other_or_in_turns() -> None:
     assert turns.log == ["a", "b"] * 3
 
 
-def test_what_is_whole_is_told_before_a_later_command_fails() -> None:
-    played = Played()
+def test_what_is_whole_is_told_before_a_later_command_fails(play: Play) -> None:
+    played = play()
     played.fails = lambda text: int(text == "broken")
 
     with pytest.raises(HostError, match="--prepare command `broken` ended with status 1"):
@@ -106,8 +89,8 @@ def test_what_is_whole_is_told_before_a_later_command_fails() -> None:
     assert [one.command for one in played.finished[-1]] == ["a"]
 
 
-def test_a_failing_command_ends_it_with_what_it_said() -> None:
-    played = Played(exit_code=1, reason="exited 1")
+def test_a_failing_command_ends_it_with_what_it_said(play: Play) -> None:
+    played = play(exit_code=1, reason="exited 1")
 
     with pytest.raises(HostError, match=r"`a` failed in warm-up 1/1: exited 1") as caught:
         run_session([plan("a", HOOKS)], played.around(), Order())
@@ -117,16 +100,16 @@ def test_a_failing_command_ends_it_with_what_it_said() -> None:
     assert played.log[-1] == "cleanup"
 
 
-def test_failures_can_be_measured_too() -> None:
-    played = Played(exit_code=1)
+def test_failures_can_be_measured_too(play: Play) -> None:
+    played = play(exit_code=1)
 
     (benchmark,) = run_session([plan("a")], played.around(), Order(ignore_failure=True))
 
     assert [one.exit_code for one in benchmark.repeats] == [1] * 5
 
 
-def test_a_signal_ends_it_even_if_failures_are_measured() -> None:
-    played = Played(outcome=Outcome.KILLED, exit_code=130)
+def test_a_signal_ends_it_even_if_failures_are_measured(play: Play) -> None:
+    played = play(outcome=Outcome.KILLED, exit_code=130)
 
     with pytest.raises(StoppedError) as caught:
         run_session([plan("a", HOOKS)], played.around(), Order(ignore_failure=True, warmup=0))

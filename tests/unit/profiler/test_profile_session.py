@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +20,17 @@ from sandbox.profiler.session import (
     spec_of,
 )
 from sandbox.profiler.settings import Settings
-from sandbox.records.host import Host, Mode
 from sandbox.records.result import Outcome, RunResult
 from sandbox.spec import Capture, Limits, RunSpec
 
-HOST = Host(
-    mode=Mode.UNIFIED,
-    mode_reason="root",
-    cpus_online=(0,),
-    cpus_allowed=(0,),
-    memory_total_bytes=1 << 30,
-    swap_total_bytes=0,
-    kernel="6.8",
-    machine="x86_64",
-)
 MODELS = (Model("a.onnx", "a"), Model("b.onnx", "b"), Model("c.onnx", "c"))
 
 
 class Played:
     """Runs that end as they are told to, by model."""
 
-    def __init__(self, **ends: Any) -> None:
+    def __init__(self, make_result: Callable[..., RunResult], **ends: Any) -> None:
+        self.make_result = make_result
         self.ends = ends
         self.ran: list[str] = []
         self.said: list[str] = []
@@ -57,20 +49,16 @@ class Played:
         end = self.ends.get(model.split(".")[0], {})
         if isinstance(end, Exception):
             raise end
-        plain: dict[str, Any] = {
-            "run_id": "5f0c9a1be27d",
-            "name": "x",
-            "command": spec.command,
-            "spec": {},
-            "host": HOST,
-            "outcome": Outcome.EXITED,
-            "exit_code": 0,
-            "reason": "exited 0",
-            "started_utc_ns": 0,
-            "started_ns": 0,
-            "wall_ns": 5,
-        }
-        return RunResult(**{**plain, **end})
+        return self.make_result(command=spec.command, **end)
+
+
+Play = Callable[..., Played]
+
+
+@pytest.fixture
+def play(make_result: Callable[..., RunResult]) -> Play:
+    """`play(b={…})` makes a session in which the model `b` ends so."""
+    return partial(Played, make_result)
 
 
 @pytest.fixture
@@ -89,8 +77,10 @@ def settings(tmp_path: Path) -> Settings:
     )
 
 
-def test_each_model_is_a_run_with_a_file_of_its_own(settings: Settings, tmp_path: Path) -> None:
-    played = Played()
+def test_each_model_is_a_run_with_a_file_of_its_own(
+    settings: Settings, tmp_path: Path, play: Play
+) -> None:
+    played = play()
 
     done = run_profile(settings, MODELS, None, played.around(), resume=False)
 
@@ -103,10 +93,10 @@ def test_each_model_is_a_run_with_a_file_of_its_own(settings: Settings, tmp_path
     ]
 
 
-def test_a_model_that_fails_is_a_row_and_the_rest_go_on(settings: Settings) -> None:
+def test_a_model_that_fails_is_a_row_and_the_rest_go_on(settings: Settings, play: Play) -> None:
     oom = {"outcome": Outcome.OOM_KILLED, "exit_code": 137, "reason": "killed: out of memory"}
     absent = LaunchError("python: not found", exit_code=127)
-    played = Played(a=oom, b=absent)
+    played = play(a=oom, b=absent)
 
     done = run_profile(settings, MODELS, None, played.around(), resume=False)
 
@@ -118,10 +108,12 @@ def test_a_model_that_fails_is_a_row_and_the_rest_go_on(settings: Settings) -> N
     assert "  ValueError: no such layer" in played.said  # its output is shown
 
 
-def test_a_session_goes_on_where_it_was_ended(settings: Settings, tmp_path: Path) -> None:
+def test_a_session_goes_on_where_it_was_ended(
+    settings: Settings, tmp_path: Path, play: Play
+) -> None:
     killed = {"outcome": Outcome.KILLED, "exit_code": 130}
-    first = run_profile(settings, MODELS, None, Played(b=killed).around(), resume=False)
-    played = Played()
+    first = run_profile(settings, MODELS, None, play(b=killed).around(), resume=False)
+    played = play()
 
     again = run_profile(settings, MODELS, None, played.around(), resume=True)
 
@@ -131,33 +123,37 @@ def test_a_session_goes_on_where_it_was_ended(settings: Settings, tmp_path: Path
     assert not list(tmp_path.glob(".*"))  # at its end nothing is left of it
 
 
-def test_what_failed_is_run_again_when_a_session_goes_on(settings: Settings) -> None:
+def test_what_failed_is_run_again_when_a_session_goes_on(settings: Settings, play: Play) -> None:
     ends = {"a": {"exit_code": 1}, "b": {"outcome": Outcome.KILLED, "exit_code": 130}}
-    run_profile(settings, MODELS, None, Played(**ends).around(), resume=False)
-    played = Played()
+    run_profile(settings, MODELS, None, play(**ends).around(), resume=False)
+    played = play()
 
     run_profile(settings, MODELS, None, played.around(), resume=True)
 
     assert played.ran == ["a.onnx", "b.onnx", "c.onnx"]
 
 
-def test_another_session_is_not_gone_on_with(settings: Settings) -> None:
+def test_another_session_is_not_gone_on_with(settings: Settings, play: Play) -> None:
     killed = {"outcome": Outcome.KILLED, "exit_code": 130}
-    run_profile(settings, MODELS, None, Played(b=killed).around(), resume=False)
+    run_profile(settings, MODELS, None, play(b=killed).around(), resume=False)
 
     with pytest.raises(StoreError, match="is of another session"):
-        run_profile(settings, MODELS[:2], None, Played().around(), resume=True)
+        run_profile(settings, MODELS[:2], None, play().around(), resume=True)
 
 
-def test_what_cannot_be_read_is_not_gone_on_with(settings: Settings, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_not_gone_on_with(
+    settings: Settings, tmp_path: Path, play: Play
+) -> None:
     (tmp_path / ".out.txt.resume").write_text("{")
 
     with pytest.raises(StoreError, match="cannot go on"):
-        run_profile(settings, MODELS, None, Played().around(), resume=True)
+        run_profile(settings, MODELS, None, play().around(), resume=True)
 
 
-def test_without_models_the_script_runs_once(settings: Settings, tmp_path: Path) -> None:
-    played = Played()
+def test_without_models_the_script_runs_once(
+    settings: Settings, tmp_path: Path, play: Play
+) -> None:
+    played = play()
     (tmp_path / "out.txt").write_text("of yesterday\n")
 
     done = run_profile(settings, (), None, played.around(), resume=False)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.records.host import Host, Mode
-from sandbox.records.result import Outcome, RunResult
+from sandbox.records.result import RunResult
 
 
 @pytest.fixture
@@ -19,31 +18,13 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def result_of() -> Callable[..., RunResult]:
+def result_of(make_result: Callable[..., RunResult]) -> Callable[..., RunResult]:
     """Make a result, whole but small."""
-
-    def make(**fields: Any) -> RunResult:
-        host = Host(
-            mode=Mode.NONE,
-            mode_reason="a test",
-            cpus_online=(0,),
-            cpus_allowed=(0,),
-            memory_total_bytes=1,
-            swap_total_bytes=0,
-            kernel="6",
-            machine="m",
-        )
-        values: dict[str, Any] = {
-            "run_id": "0123456789ab",
-            "name": "a-name",
-            "command": ("true",),
-            "spec": {},
-            "host": host,
-            "outcome": Outcome.EXITED,
-            "exit_code": 0,
-            "started_utc_ns": 1,
-            "started_ns": 1,
-        }
-        return RunResult(**(values | fields))
-
-    return make
+    plain: dict[str, Any] = {
+        "run_id": "0123456789ab",
+        "name": "a-name",
+        "command": ("true",),
+        "reason": "",
+        "wall_ns": None,
+    }
+    return lambda **fields: make_result(**(plain | fields))

@@ -11,7 +11,6 @@ import pytest
 from sandbox.analysis.grids import agreement, knees, results_of
 from sandbox.errors import SandboxError, SpecError
 from sandbox.records.codec import from_plain, to_plain
-from sandbox.records.host import Host, Mode
 from sandbox.records.result import Outcome, RunResult, Summary, Totals
 from sandbox.records.sweep import Cell, Sweep, SweepPlan, SweepTrial
 from sandbox.report.style import Style
@@ -45,36 +44,15 @@ def plan(**changes: Any) -> SweepPlan:
     return SweepPlan(**{**plain, **changes})
 
 
-def _result(**changes: Any) -> RunResult:
-    host = Host(
-        mode=Mode.UNIFIED,
-        mode_reason="root",
-        cpus_online=(0, 1),
-        cpus_allowed=(0, 1),
-        memory_total_bytes=8 << 30,
-        swap_total_bytes=0,
-        kernel="6.8",
-        machine="x86_64",
-    )
-    plain: dict[str, Any] = {
-        "run_id": "5f0c9a1be27d",
-        "name": "x",
-        "command": ("infer",),
-        "spec": {},
-        "host": host,
-        "started_utc_ns": 0,
-        "started_ns": 1,
-    }
-    return RunResult(**{**plain, **changes})
-
-
 @pytest.fixture
 def specs() -> list[RunSpec]:
     return []
 
 
 @pytest.fixture
-def execute(specs: list[RunSpec]) -> Callable[[RunSpec], RunResult]:
+def execute(
+    specs: list[RunSpec], make_result: Callable[..., RunResult]
+) -> Callable[[RunSpec], RunResult]:
     """Models that need memory, and CPU time which two CPUs share; a little slower each time."""
 
     def run(spec: RunSpec) -> RunResult:
@@ -83,12 +61,12 @@ def execute(specs: list[RunSpec]) -> Callable[[RunSpec], RunResult]:
         limit = spec.limits.memory_bytes
         if limit is not None and limit < need_bytes:
             killed = Totals(memory_peak_bytes=limit)
-            return _result(outcome=Outcome.OOM_KILLED, exit_code=137, wall_ns=MS, totals=killed)
+            return make_result(outcome=Outcome.OOM_KILLED, exit_code=137, wall_ns=MS, totals=killed)
         wall_ns = round(cpu_ms * MS / (spec.limits.cpus or 2.0)) + len(specs) * 1000
         totals = Totals(
             memory_peak_bytes=need_bytes, cpu_user_usec=cpu_ms * 1000, cpu_system_usec=0
         )
-        return _result(
+        return make_result(
             outcome=Outcome.EXITED,
             exit_code=0,
             wall_ns=wall_ns,
@@ -174,9 +152,9 @@ def test_a_budget_that_the_host_lacks_is_a_row_not_an_error(
     assert unavailable_cells([one], 1, 1) == {one: "host has 1 CPU"}
 
 
-def test_whoever_ends_a_run_ends_the_sweep() -> None:
+def test_whoever_ends_a_run_ends_the_sweep(make_result: Callable[..., RunResult]) -> None:
     def killed(_spec: RunSpec) -> RunResult:
-        return _result(outcome=Outcome.KILLED, exit_code=143, reason="killed by SIGTERM")
+        return make_result(outcome=Outcome.KILLED, exit_code=143, reason="killed by SIGTERM")
 
     with pytest.raises(SandboxError, match="the sweep was ended: killed by SIGTERM") as caught:
         sweep(killed, plan())
