@@ -26,6 +26,7 @@ _SCRIPT = """trap '' HUP INT QUIT TERM
 exec 3>&-
 while read -r _; do :; done
 kill -KILL $!
+wait
 """
 _PATIENCE_SEC = 10.0
 _STEP_MS = 5

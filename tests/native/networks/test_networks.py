@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from sandbox.kernel import forwarding, guard
+
 HERE = Path(__file__).parent
 HOST_ADDRESS, SERVER_ADDRESS, UPLINK = "198.51.100.1", "198.51.100.2", "up0"  # as in conftest.py
 Host = Any
@@ -376,3 +378,23 @@ def test_the_carrier_ends_with_a_killed_supervisor(
 def _carriers() -> list[str]:
     words = ["pgrep", "-u", "65534", "-f", "pasta --foreground"]
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+
+
+# --- the guard
+
+
+@pytest.mark.parametrize("shell", ["/bin/sh", "/nonexistent"])
+def test_guards_of_both_kinds_release_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
+) -> None:
+    monkeypatch.setattr(guard, "_SHELL", shell)
+    place = str(tmp_path)
+    lease = forwarding.lease_path("x", place)
+    with forwarding.exclusively(place):
+        os.close(forwarding.take(lease))
+    watch = guard.Guard.start()
+
+    watch.release(lease)
+
+    assert watch.act()
+    assert [path.name for path in tmp_path.iterdir()] == ["network.lock"]
