@@ -8,6 +8,8 @@ import json
 import os
 import platform
 import shutil
+import subprocess
+import sysconfig
 import tarfile
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 
+PROJECT = Path(__file__).resolve().parents[3]
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), "unknown")
 VENDOR = "application/vnd.oci.image"
 APPLETS = ("cat", "chown", "dd", "df", "echo", "env", "false", "grep", "head", "hostname", "id")
@@ -96,6 +99,7 @@ def write_layout(directory: Path, layers: Sequence[bytes], config: dict[str, Any
     return directory
 
 
+As = Callable[..., subprocess.CompletedProcess[str]]
 MakeImage = Callable[..., str]
 Inside = Callable[..., Any]
 
@@ -150,3 +154,40 @@ def eventually() -> Callable[..., bool]:
 def kit() -> SimpleNamespace:
     """What makes images, for fixtures that live longer than a test."""
     return SimpleNamespace(base_files=base_files, make_layer=make_layer, write_layout=write_layout)
+
+
+@pytest.fixture
+def many_users(plain_user: Callable[..., Any], plain_home: Path, tmp_path: Path) -> As:
+    """`many_users("python", …)` runs as a plain user that 65536 ids are lent to."""
+    if shutil.which("newuidmap") is None:
+        pytest.skip("newuidmap is not installed")
+    lent = tmp_path / "lent"
+    lent.write_text("65534:600000:65536\nnobody:600000:65536\n")
+    python = plain_user("python", "-c", "import sys; print(sys.executable)").stdout.strip()
+    # In a mount namespace of the test's own the files of /etc say what the test wants.
+    shell = (
+        f"mount --bind {lent} /etc/subuid && mount --bind {lent} /etc/subgid && "
+        'exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"'
+    )
+    environment = {
+        **os.environ,
+        "HOME": str(plain_home),
+        "SANDBOX_HOME": str(plain_home / "sandbox-home"),
+        "PYTHONPATH": f"{PROJECT}:{sysconfig.get_path('purelib')}",
+    }
+
+    def run(*words: str | Path, **settings: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", shell, "sh", python, *words],
+            env={**environment, **settings},
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        if "user namespaces may be closed" in done.stderr:
+            pytest.skip("a plain user may make no user namespace here")
+        return done
+
+    return run
