@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.kernel.files import KeptFile
 from sandbox.kernel.live_parts import Files, list_members
-from sandbox.kernel.parse_proc import parse_net_dev
+from sandbox.kernel.parse_proc import parse_interfaces
 from sandbox.kernel.roots import Roots
-from sandbox.records.result import NetworkIo
 from sandbox.units import NS_PER_SEC
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 SHARED = "it uses the host's network, where nothing tells its traffic from others'"
 NOBODY = "no process of it can be seen here, so that its network cannot be found"
-_LOOPBACK = "lo"
 _MOST_TRIED = 16  # a process that ends meanwhile is followed by another
 
 
@@ -97,26 +95,3 @@ def _find_counters(group: Path) -> GroupTraffic | None:
         return GroupTraffic.find(group)
     except OSError:
         return None
-
-
-def parse_interfaces(data: bytes) -> tuple[NetworkIo, ...]:
-    """Return every interface but the loopback.
-
-    Raises:
-        KernelError: it is not a `/proc/PID/net/dev`.
-    """
-    return tuple(
-        NetworkIo(
-            name=name,
-            rx_bytes=counters.received_bytes,
-            tx_bytes=counters.sent_bytes,
-            rx_packets=counters.received_packets,
-            tx_packets=counters.sent_packets,
-            rx_errors=counters.received_errors,
-            tx_errors=counters.sent_errors,
-            rx_dropped=counters.received_drops,
-            tx_dropped=counters.sent_drops,
-        )
-        for name, counters in parse_net_dev(data).items()
-        if name != _LOOPBACK
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sandbox.kernel.parse import grammar, to_bytes, to_number
 from sandbox.records.light import dataclass
+from sandbox.records.result import NetworkIo
 
 _KIB = 1024
 _PID_STAT_FIELDS_MIN = 22  # behind the name, up to the resident set
@@ -265,3 +266,26 @@ def parse_net_dev(data: bytes | str) -> dict[str, InterfaceCounters]:
             sent_drops=values[11],
         )
     return interfaces
+
+
+def parse_interfaces(data: bytes) -> tuple[NetworkIo, ...]:
+    """Return every interface but the loopback.
+
+    Raises:
+        KernelError: it is not a `/proc/PID/net/dev`.
+    """
+    return tuple(
+        NetworkIo(
+            name=name,
+            rx_bytes=counters.received_bytes,
+            tx_bytes=counters.sent_bytes,
+            rx_packets=counters.received_packets,
+            tx_packets=counters.sent_packets,
+            rx_errors=counters.received_errors,
+            tx_errors=counters.sent_errors,
+            rx_dropped=counters.received_drops,
+            tx_dropped=counters.sent_drops,
+        )
+        for name, counters in parse_net_dev(data).items()
+        if name != "lo"
+    )

@@ -10,7 +10,7 @@ from typing import Protocol
 from sandbox.errors import KernelError
 from sandbox.kernel.files import KeptFile
 from sandbox.kernel.group import Reader
-from sandbox.kernel.live_network import parse_interfaces
+from sandbox.kernel.parse_proc import parse_interfaces
 from sandbox.records.result import NetworkIo
 from sandbox.records.sample import ABSENT
 
