@@ -167,16 +167,17 @@ Source = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
-def source(work: Path, layout: Path, python_image: Path, engine: Any, do: Any) -> Source:
+def source(work: Path, engine: Any, request: pytest.FixtureRequest, do: Any) -> Source:
     """`source("stacked")` is that image in skopeo's words; each has other layers, by others."""
+    made = request.getfixturevalue  # what an image is made of, if it is asked for
 
     def find(name: str) -> str:
         if name == "debian":
             if not (work / "debian").exists():
-                do("skopeo", "copy", f"oci:{layout}:base", f"oci:{work}/debian:a")
+                do("skopeo", "copy", f"oci:{made('layout')}:base", f"oci:{work}/debian:a")
             return f"oci:{work}/debian:a"
         if name == "python":
-            return f"oci-archive:{python_image}"
+            return f"oci-archive:{made('python_image')}"
         if name != "built":
             layers = stack() if name == "stacked" else LAYERS[name]
             place = work / f"layout-{name}"
@@ -310,6 +311,10 @@ LAYERS = {
         archive(("etc", None, {}), ("a", None, {"mode": 0o2750, "uid": 5, "gid": 6})),
         archive(("a/new", b"new", {})),
     ],
+    # A hard link that says something else of the file than the file's own entry.
+    "relinked": [
+        archive(("etc", None, {}), ("f", b"f", {"mode": 0o711}), ("h", ("f",), {"mode": 0o700}))
+    ],
     # A link to a file of a lower layer.
     "borrowed": [archive(("a/f", b"f", {})), archive(("h", ("a/f",), {}))],
 }
@@ -336,6 +341,14 @@ def test_a_directory_without_an_entry_stays_as_it_is_below(
     assert differences(found, flat) == {}
     assert (found[b"a"]["mode"], found[b"a"]["owner"]) == ("0o42750", (5, 6))
     assert (docker[b"a"]["mode"], docker[b"a"]["owner"]) != ("0o42750", (5, 6))
+
+
+def test_a_hard_link_changes_nothing_of_its_file(ours: Look, umocis: Look, dockers: Look) -> None:
+    found, flat, docker = ours("relinked"), umocis("relinked"), dockers("relinked")
+
+    assert differences(found, flat) == {}
+    assert found[b"f"]["mode"] == "0o100711"
+    assert docker[b"f"]["mode"] == "0o100700"
 
 
 def test_a_hard_link_to_a_lower_layer_is_one(ours: Look, umocis: Look, source: Source) -> None:
