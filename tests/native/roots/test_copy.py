@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -440,3 +441,39 @@ def test_a_plain_users_copy_is_its_own(
             pytest.skip("a plain user may make no user namespace here")
         assert done.stdout == "0\nx\n0\n", done.stderr
     assert not list((plain_home / "sandbox-home/runs").glob("*/root"))
+
+
+KILLED = """
+import os, pathlib, subprocess, sys, time
+runs = pathlib.Path(os.environ["SANDBOX_HOME"], "runs")
+words = [sys.executable, "-m", "sandbox", "run", "-q", "--image", "box", "--", "sleep", "60"]
+process = subprocess.Popen(words)
+deadline = time.monotonic() + 20
+while not list(runs.glob("*/root/copy/many/*")):
+    assert time.monotonic() < deadline, "nothing was copied"
+    time.sleep(0.002)
+process.kill()
+process.wait()
+deadline = time.monotonic() + 20
+while list(runs.glob("*/root")) and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(len(list(runs.glob("*/root"))))
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_left_of_a_plain_users_copy_either(
+    plain_user: Callable[..., Any], plain_home: Path, kit: SimpleNamespace
+) -> None:
+    """Where there is no group, no guard is there before the program: one is, for the copy."""
+    many = {f"many/{number}": b"x" for number in range(2000)}
+    layers = [kit.make_layer({**kit.base_files(), "many": None, **many})]
+    layout = kit.write_layout(plain_home / "layout", layers, {"Env": ["PATH=/bin"]})
+    for path in (layout, *layout.rglob("*")):
+        os.chown(path, 65534, 65534)
+    loaded = plain_user("python", "-m", "sandbox", "image", "load", "-q", "-t", "box", layout)
+    assert loaded.status == 0, loaded.stderr
+
+    done = plain_user("python", "-c", KILLED, env={"SANDBOX_OVERLAY": "off"}, timeout=60)
+
+    assert done.stdout == "0\n", done.stderr
