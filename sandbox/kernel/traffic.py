@@ -10,7 +10,6 @@ from typing import Protocol
 from sandbox.errors import KernelError
 from sandbox.kernel.files import KeptFile
 from sandbox.kernel.group import Reader
-from sandbox.kernel.parse_proc import parse_interfaces
 from sandbox.records.result import NetworkIo
 from sandbox.records.sample import ABSENT
 
@@ -43,11 +42,14 @@ class InterfaceTraffic:
         Raises:
             KernelError: there is no such process.
         """
+        from sandbox.kernel.parse_proc import parse_interfaces
+
+        self._parse = parse_interfaces
         self._file = KeptFile(f"/proc/{pid}/net/dev")
 
     def read(self) -> tuple[NetworkIo, ...]:
         """Return every interface but the loopback."""
-        return parse_interfaces(self._file.read())
+        return self._parse(self._file.read())
 
     def close(self) -> None:
         """Let the namespace go."""

@@ -31,7 +31,6 @@ wait
 _PATIENCE_SEC = 10.0
 _STEP_MS = 5
 _SAID_BYTES = 4096
-_LOOPBACK = "lo"
 _HINT = "`apt install passt` (or slirp4netns) brings one; as root none is needed"
 
 
@@ -144,13 +143,18 @@ def find_carrier(pid: int) -> list[str]:
 
 
 def _has_way_out(pid: int) -> bool:
-    """Return whether a default route is there, of either kind of IP."""
-    for line in read_file(f"/proc/{pid}/net/route").splitlines()[1:]:
-        words = line.split()
-        if words[1:2] == [b"00000000"] and words[7:8] == [b"00000000"]:
-            return True
-    for line in read_file(f"/proc/{pid}/net/ipv6_route").splitlines():
-        words = line.split()
-        if words[:2] == [b"0" * 32, b"00"] and words[-1] != _LOOPBACK.encode():
-            return True
-    return False
+    return has_default_route(read_file(f"/proc/{pid}/net/route")) or has_default_route6(
+        read_file(f"/proc/{pid}/net/ipv6_route")
+    )
+
+
+def has_default_route(data: bytes) -> bool:
+    """Return whether `/proc/PID/net/route` has a way to everywhere: destination and mask are 0."""
+    rows = (line.split() for line in data.splitlines()[1:])
+    return any(row[1:2] == row[7:8] == [b"00000000"] for row in rows)
+
+
+def has_default_route6(data: bytes) -> bool:
+    """Return the same of `/proc/PID/net/ipv6_route`; the one of the loopback leads nowhere."""
+    rows = (line.split() for line in data.splitlines())
+    return any(row[:2] == [b"0" * 32, b"00"] and row[-1] != b"lo" for row in rows)

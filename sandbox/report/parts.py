@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sandbox.records.result import NetworkIo, Outcome, RunResult, RunWarning, Totals
-from sandbox.report.numbers import ABSENT_TEXT, duration_text, size_text
+from sandbox.report.numbers import ABSENT_TEXT, count_text, duration_text, size_text
 from sandbox.report.style import Style, cell_width, command_line, printable
 
 LABEL_WIDTH = 13
@@ -85,11 +85,11 @@ def network_rows(totals: Totals) -> list[tuple[str, str]]:
 
 def _port(port: NetworkIo) -> str:
     arrived, left = (
-        ABSENT_TEXT if number is None else str(number)
+        ABSENT_TEXT if number is None else count_text(number, "packet", "packets")
         for number in (port.rx_packets, port.tx_packets)
     )
     text = (
-        f"received {size_text(port.rx_bytes)} in {arrived} packets, "
+        f"received {size_text(port.rx_bytes)} in {arrived}, "
         f"sent {size_text(port.tx_bytes)} in {left}"
     )
     troubles = {

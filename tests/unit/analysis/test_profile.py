@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sandbox.analysis.profile import profile_of
 from sandbox.records.limits import LimitReport, LimitState
-from sandbox.records.result import Outcome, RunResult, Summary, Totals
+from sandbox.records.result import NetworkIo, Outcome, RunResult, Summary, Totals
 from sandbox.records.sample import ABSENT, Block, Table
 
 SEC = 10**9
@@ -83,6 +84,24 @@ def test_there_is_a_sample_for_each_step_and_one_at_the_end(
     assert [one.cpu_percent for one in samples] == [0.0, 200.0, 0.0]
     assert [one.memory_bytes for one in samples] == [60 * MIB, 60 * MIB, 40 * MIB]
     assert [one.write_bytes for one in samples] == [0, 0, 7]
+
+
+def test_traffic_is_in_the_row_and_in_each_sample(make_result: Make, make_block: Make) -> None:
+    ports = tuple(
+        NetworkIo(name=name, rx_bytes=received, tx_bytes=20)
+        for name, received in (("eth0", 700), ("eth1", 300))
+    )
+    result = run_of(make_result, 2 * SEC)
+    result = replace(result, totals=replace(result.totals, network=ports))
+    columns = ("net_rx_bytes", "net_tx_bytes")
+    slow = make_block(Table.SLOW, columns, (0, 0, 0), (1 * SEC, 400, 10), (2 * SEC, 1000, 40))
+    fast = make_block(Table.FAST, FAST, (0, 0, 1, 0, 0), (2 * SEC, 1, 1, 0, 0))
+
+    row, samples = profile_of(result, [fast, slow], name="a", model=None, step_ns=SEC)
+
+    assert (row.net_received_bytes, row.net_sent_bytes) == (1000, 40)
+    received = [(one.net_received_bytes, one.net_sent_bytes) for one in samples]
+    assert received == [(400, 10), (1000, 40)]
 
 
 def test_a_run_shorter_than_a_second_is_its_own_busiest(make_result: Make) -> None:
