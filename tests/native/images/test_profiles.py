@@ -38,6 +38,14 @@ def infer_at(registry: Any, do: Callable[..., str], python_image: Path) -> Itera
         yield host
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, sandbox: Any) -> Iterator[Path]:
+    """One home for all: the large image is unpacked once."""
+    path = tmp_path_factory.mktemp("profiles") / "home"
+    yield path
+    sandbox(path, "image", "prune", "--all")
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A project with a script that says what it finds."""
@@ -320,3 +328,23 @@ def test_an_image_for_other_processors_is_run_all_the_same(
     assert status == 1
     assert other in said
     assert "Traceback" not in said
+
+
+def test_a_plain_user_builds_and_runs_too(infer_at: str, plain_user: Any, plain_home: Path) -> None:
+    (plain_home / "bench").mkdir()
+    (plain_home / "bench/run.py").write_text("print(open('note').read())\n")
+    os.chown(plain_home / "bench", 65534, 65534)
+    (plain_home / "env.template").write_text(
+        f"IMAGEREPO={infer_at}/infer:1\nPRERUN='echo by nobody >note'\nDIR=bench\nSCRIPT=run.py\n"
+        "COMMAND=python3\nSAMPLETIME=0.5\nOUTPUTFILE=out.txt\n"
+    )
+
+    done = plain_user(
+        "python", "-m", "sandbox.profiler", "-e", "env.template", cwd=plain_home, timeout=200
+    )
+
+    assert done.status == 0, done.stderr
+    assert done.stdout.splitlines()[3].startswith("run ")
+    (written,) = plain_home.glob("sandbox-home/runs/*/stdout")
+    assert written.read_text() == "by nobody\n\n"
+    assert {path.name for path in (plain_home / "bench").iterdir()} == {"run.py"}
