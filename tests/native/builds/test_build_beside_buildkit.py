@@ -97,6 +97,16 @@ COPY b.go /link/deep/b.go
 COPY dir /link
 CMD find /real | sort
 """,
+    "over-links": """\
+FROM box
+RUN mkdir /pre /real && ln -s /real/x /pre/a.txt && ln -s /real /link && ln -s /real/y /exact
+COPY a.txt /pre/
+COPY b.go /exact
+COPY link-to-a link-to-dir /link/
+COPY dir/s* /pre/a.txt.d/
+COPY --from=box /etc/* /etc-copy/
+CMD find /pre /real | sort; cat /real/y
+""",
     "triggers": """\
 FROM box AS parent
 ONBUILD COPY a.txt /trigger/
