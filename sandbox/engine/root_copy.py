@@ -24,7 +24,7 @@ from sandbox.kernel.mount_calls import open_in
 from sandbox.records.enclosure import Enclosure, MountKind
 from sandbox.records.light import dataclass, replace
 from sandbox.records.result import RootMade, RunWarning
-from sandbox.units import format_size
+from sandbox.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from sandbox.engine.order import Surroundings
@@ -231,12 +231,12 @@ def _warnings(record: RootMade, made: _Made) -> list[RunWarning]:
     copied = made.copied
     if copied is None:
         return []
-    size, took = format_size(record.size_bytes), record.wall_ns / 1e9
+    size, took = format_size(record.size_bytes), format_duration(record.wall_ns)
     told = [
         RunWarning(
             code="root_copied",
             text=f"the root file system was copied ({size} in {record.entries} entries, "
-            f"{took:.1f} s): {record.reason}",
+            f"{took}): {record.reason}",
             hint=None if made.is_shared else "with --read-only all runs of an image share one copy",
         )
     ]
