@@ -153,8 +153,8 @@ def test_nothing_leads_out_of_the_image_or_the_context(
 
     built = build(
         f"FROM box AS evil\nRUN ln -s {outside} /out && ln -s /proc/self/root /root-link"
-        f" && ln -s {outside}/made /work\n"
-        f"FROM evil\nWORKDIR /work/deeper\nCOPY a.txt {outside}/copied\nCOPY a.txt /out/through\n"
+        f" && ln -s {outside}/made /inner\n"
+        f"FROM evil\nWORKDIR /inner/deeper\nCOPY a.txt {outside}/copied\nCOPY a.txt /out/through\n"
         "COPY --from=evil /bin/busybox /out/again\n"
     )
 
