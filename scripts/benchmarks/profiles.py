@@ -297,7 +297,7 @@ def seen_in(printed: str) -> Seen:
 
 def size_of(text: str) -> float:
     """Return the bytes of a size in docker's words: KiB is 1024 bytes, kB is 1000; 0 for none."""
-    found = re.fullmatch(r"([\d.]+)(?:([kKMGT])(i?))?B", text)
+    found = re.fullmatch(r"(?a)(\d+(?:\.\d*)?)(?:([kKMGT])(i?))?B", text)
     if found is None:
         return 0.0
     power = "kMGT".index(found[2].replace("K", "k")) + 1 if found[2] else 0
