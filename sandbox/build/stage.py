@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from sandbox.build.archive import ArchiveWriter
@@ -142,8 +142,10 @@ class StageBuild:
             return
 
         def write(writer: ArchiveWriter) -> None:
-            # As BuildKit: who works there may write there.
-            owner = find_owner(state.user, state.trees) if state.user else (0, 0)
+            # As BuildKit: who works there may write there. One that is not known is root for now.
+            owner = (0, 0)
+            with suppress(SandboxError):
+                owner = find_owner(state.user or "0", state.trees)
             dressing = Dressing(owner=owner, now_sec=builder.moment.sec)
             placement = Placement(Stack(state.trees), writer, dressing)
             placement.begin()

@@ -126,6 +126,8 @@ USER 1000:44
 WORKDIR /other/two
 USER 7
 WORKDIR /seven
+USER nobody-knows
+WORKDIR /made/unknown
 USER alice:video
 WORKDIR /made/video
 COPY a.txt .
