@@ -79,7 +79,7 @@ def _mount_shm(dev_fd: int, enclosure: Enclosure, say: Say) -> None:
 def _host_mount(path: bytes) -> int:
     fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return calls.copy_mount(fd, recursive=False)
+        return calls.copy_mount(fd, recursive=True)
     finally:
         os.close(fd)
 

@@ -165,3 +165,35 @@ def test_flags_of_privileges_need_a_root_or_hardening(cli: Inside) -> None:
         done = cli("run", *flags, "--", "true")
         assert done.status == 125
         assert "has no meaning on the host's own root file system" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "filtered"),
+    [
+        (("--ipc", "host"), "2"),
+        (("--ipc", "none"), "2"),
+        (("--pid", "host"), "2"),
+        (("--cap-add", "SYS_ADMIN"), "2"),
+        (("--security-opt", "no-new-privileges=false", "--init"), "2"),
+        (("--privileged",), "0"),
+    ],
+)
+def test_a_plain_user_has_them_too(
+    plain_user: Inside,
+    plain_home: Path,
+    rootfs: Path,
+    flags: tuple[str, ...],
+    filtered: str,
+) -> None:
+    root = plain_home / "rootfs"
+    shutil.copytree(rootfs, root, symlinks=True)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    command = ("grep", "Seccomp:", "/proc/self/status")
+
+    done = plain_user("python", "-m", "sandbox", "run", "--rootfs", root, *flags, "--", *command)
+
+    if "user namespaces may be closed" in done.stderr:
+        pytest.skip("a plain user may make no user namespace here")
+    assert done.stdout == f"Seccomp:\t{filtered}\n", done.stderr
+    assert ("gives a plain user no more" in " ".join(done.stderr.split())) == (filtered == "0")
