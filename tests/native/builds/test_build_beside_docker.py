@@ -49,7 +49,7 @@ class Ours:
         )
 
     def save(self, name: str) -> Path:
-        path = self.directory / f"{name.replace('/', '-')}.tar"
+        path = self.directory / f"{name.replace('/', '-').replace(':', '-')}.tar"
         path.unlink(missing_ok=True)
         done = self.run("image", "save", name, "-o", path)
         assert done.returncode == 0, done.stderr

@@ -372,3 +372,37 @@ def test_a_plain_user_builds(
     assert done.stdout == "/dir:\n\n/made:\nx\n", done.stderr
     inspected = plain_user("python", "-m", "sandbox", "image", "inspect", "built")
     assert len(json.loads(inspected.stdout)[0]["layers"]) == 4
+
+
+@pytest.mark.slow
+def test_nothing_leads_a_plain_user_out_either(
+    plain_user: Callable[..., Any], plain_home: Path, box: Path
+) -> None:
+    sandbox = ("python", "-m", "sandbox")
+    outside, directory = plain_home / "outside", plain_home / "context"
+    for path in (outside, directory):
+        path.mkdir()
+    (outside / "file").write_text("of the host\n")
+    (directory / "up").symlink_to("../outside/file")
+    archive = plain_home / "box.tar"
+    archive.write_bytes(box.read_bytes())
+
+    def build(text: str) -> Any:
+        (directory / "Dockerfile").write_text(text)
+        for path in (archive, outside, outside / "file", directory, directory / "Dockerfile"):
+            os.chown(path, 65534, 65534)
+        return plain_user(*sandbox, "image", "build", "-t", "built", directory)
+
+    assert build("FROM scratch\n").status == 0
+    assert plain_user(*sandbox, "image", "load", "-q", archive).status == 0
+    assert "`up` is not in the build context" in build("FROM box\nCOPY up /there\n").stderr
+    built = build(
+        f"FROM box AS evil\nRUN ln -s {outside} /out && ln -s {outside}/made /work\n"
+        "FROM evil\nWORKDIR /work/deeper\nCOPY Dockerfile /out/through\n"
+        "RUN ! cat /out/file && echo x >/out/written\n"
+    )
+    if "user namespaces may be closed" in built.stderr:
+        pytest.skip("a plain user may make no user namespace here")
+
+    assert built.status == 0, built.stderr
+    assert sorted(path.name for path in outside.iterdir()) == ["file"]
