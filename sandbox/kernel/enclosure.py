@@ -71,7 +71,7 @@ class Entering:
             OSError: the kernel refuses.
         """
         enclosure = self._enclosure
-        umask = os.umask(_USUAL_UMASK)
+        umask = os.umask(_USUAL_UMASK)  # stays in a root of its own
         say(b"namespaces")
         if enclosure.ids is not None:
             # Root inside, until the program's user is known.
@@ -97,7 +97,6 @@ class Entering:
         os.close(root_fd)
         calls.pivot_to_here()
         os.chdir("/")
-        os.umask(umask)
         if self._terminal is not None:
             say(b"terminal")
             self._terminal.take()

@@ -281,3 +281,21 @@ def test_an_init_reaps_and_the_signal_of_the_image_passes_through_it(
     assert cli("wait", "tended").stdout.strip() == "7"
 
     assert output.read_text().splitlines() == ["0", "up", "interrupted"]
+
+
+def test_nothing_of_the_callers_ways_gets_inside(image: str, sandbox_home: Path) -> None:
+    words = [sys.executable, "-m", "sandbox", "run", "-q", "--image", image, "--", "sh", "-c"]
+    script = 'umask; stat -c %a / /etc/hosts; grep -c "127.0.1.1.$(hostname)$" /etc/hosts; pwd'
+
+    for way in ("auto", "off"):
+        done = subprocess.run(
+            [*words, script],
+            env={**os.environ, "SANDBOX_OVERLAY": way},
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            umask=0o077,
+        )
+
+        assert done.stdout == "0022\n755\n644\n1\n/\n", done.stderr
