@@ -308,7 +308,8 @@ def test_t33_runs_at_once_share_no_name_and_do_not_disturb_each_other(
     cli: Callable[..., Any], sandbox_home: Path
 ) -> None:
     def one(status: int) -> Any:
-        return cli("run", "--memory", "64m", "--", "sh", "-c", f"sleep 0.3; exit {status}")
+        program = ("sh", "-c", f"sleep 0.3; exit {status}")
+        return cli("run", "--memory", "64m", "--", *program, timeout=180)
 
     with ThreadPoolExecutor(8) as pool:
         ends = list(pool.map(one, range(8)))

@@ -139,7 +139,7 @@ TRAP = "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done"
 @both
 def test_t9_with_a_grace_the_stop_signal_comes_first(measured: Callable[..., Any]) -> None:
     done, run = measured(
-        "--timeout", "300ms", "--stop-timeout", "10s", "--", "sh", "-c", TRAP, timeout=60
+        "--timeout", "1500ms", "--stop-timeout", "10s", "--", "sh", "-c", TRAP, timeout=60
     )
 
     assert "asked" in done.stdout
