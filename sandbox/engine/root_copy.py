@@ -120,7 +120,7 @@ def _find_shared(prepared: Prepared, enclosure: Enclosure, watcher: _Watcher) ->
         copied.append(_fill(tree, enclosure, watcher))
         _make_places(tree, enclosure)
 
-    path = provide_flat(ImageStore(prepared.images), layers, fill)
+    path = provide_flat(ImageStore(prepared.images), layers, fill, watcher.wait)
     return _Made(path=path, is_shared=True, copied=copied[0] if copied else None)
 
 
@@ -173,6 +173,10 @@ class _Watcher:
             raise SandboxError("nobody wants the run any more")
         if self._tell is not None:
             self._tell(copied.entries, copied.size_bytes)
+
+    def wait(self) -> None:
+        time.sleep(_PAUSE_NS / 1e9)
+        self.step(Copied())
 
     def end(self) -> None:
         if self._tell is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from sandbox.image.ingest import COLLECT
@@ -26,18 +27,33 @@ def flat_path(store: ImageStore, layers: Iterable[Path]) -> Path:
     return store.root / "flats" / hashlib.sha256(names.encode()).hexdigest()
 
 
-def provide_flat(store: ImageStore, layers: Sequence[Path], fill: Callable[[Path], None]) -> Path:
-    """Return the tree of a chain of layers; `fill` makes it in an empty directory if need be.
+def provide_flat(
+    store: ImageStore,
+    layers: Sequence[Path],
+    fill: Callable[[Path], None],
+    wait: Callable[[], None],
+) -> Path:
+    """Return the tree of a chain of layers, made if need be. Who is killed leaves nothing of it.
 
-    The image is held meanwhile. Two that want the same wait for each other; who is killed leaves
-    nothing that could be taken for a tree.
+    Args:
+        store: Where it is kept; the image is held meanwhile.
+        layers: Bottom first.
+        fill: Makes the tree in an empty directory.
+        wait: Called again and again while somebody else makes the same one.
 
     Raises:
-        OSError: something cannot be written; and whatever `fill` raises.
+        OSError: something cannot be written; and whatever `fill` or `wait` raises.
     """
     place = flat_path(store, layers)
     tree = place / TREE
-    with store.locked(COLLECT, shared=True), store.locked(f"flat-{place.name}"):
+    with ExitStack() as undo:
+        undo.enter_context(store.locked(COLLECT, shared=True))
+        while True:
+            try:
+                undo.enter_context(store.locked(f"flat-{place.name}", wait=False))
+                break
+            except BlockingIOError:
+                wait()
         if tree.is_dir():
             return tree
         work = store.root / "work" / f"flat-{place.name}-{os.getpid()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -477,3 +478,36 @@ def test_nothing_is_left_of_a_plain_users_copy_either(
     done = plain_user("python", "-c", KILLED, env={"SANDBOX_OVERLAY": "off"}, timeout=60)
 
     assert done.stdout == "0\n", done.stderr
+
+
+@pytest.mark.slow
+def test_runs_at_once_make_one_shared_copy_and_who_waits_for_it_can_be_ended(
+    make_image: Callable[..., str], sandbox_home: Path
+) -> None:
+    image = make_image([{"many": None, **{f"many/{number}": b"x" for number in range(2000)}}])
+    run = [sys.executable, "-m", "sandbox", "run", "-q", "--read-only", "--image", image, "--"]
+    environment = {**os.environ, "SANDBOX_OVERLAY": "off"}
+
+    started = [
+        subprocess.Popen(
+            [*run, "sh", "-c", "ls /many | wc -l"], env=environment, stdout=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    said = [process.communicate(timeout=60)[0] for process in started]
+    records = [json.loads(path.read_text()) for path in sandbox_home.glob("runs/*/run.json")]
+    (flat,) = (sandbox_home / "images/flats").iterdir()
+    with (sandbox_home / "images/locks" / f"flat-{flat.name}").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = subprocess.Popen([*run, "true"], env=environment)
+        deadline = time.monotonic() + 20
+        while not list(sandbox_home.glob("runs/*/root")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.2)  # were it not waiting yet, it would end as well
+        waiting.terminate()
+        status = waiting.wait(20)
+
+    assert said == [b"2000\n"] * 3
+    assert sorted(record["root"]["how"] for record in records) == ["bind", "bind", "copy"]
+    assert status == -signal.SIGTERM
+    assert not list(sandbox_home.glob("runs/*/root"))
