@@ -28,6 +28,7 @@ from sandbox.records.result import (
     Summary,
     Totals,
 )
+from sandbox.records.security import Protection, ProtectionState
 
 HOST = Host(
     mode=Mode.HYBRID,
@@ -48,6 +49,7 @@ FULL = RunResult(
     run_id="0123456789ab",
     name="quiet-heron",
     command=("python", "infer.py", "\udcff"),
+    protections=(Protection(name="seccomp", state=ProtectionState.ON, detail="docker's default"),),
     spec={"limits": {"cpus": 1.5, "memory_bytes": None}, "environment": ["A"]},
     host=HOST,
     limits=(
