@@ -14,7 +14,7 @@ from os import fstat
 
 
 def tcp(address: str, receive: int, send: int) -> None:
-    with socket.create_connection((address, 7001), timeout=20) as connection:
+    with socket.create_connection((address, 7001), timeout=60) as connection:
         connection.sendall(b"%d\n" % receive + b"x" * send + b"\n")
         with connection.makefile("rb") as answer:
             print(answer.readline().decode().strip(), flush=True)
@@ -23,7 +23,7 @@ def tcp(address: str, receive: int, send: int) -> None:
 
 def udp(address: str, count: int, size: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
-        datagrams.settimeout(20)
+        datagrams.settimeout(60)
         datagrams.connect((address, 7002))
         for _ in range(count):
             datagrams.send(b"x" * size)

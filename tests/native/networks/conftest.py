@@ -21,7 +21,7 @@ PROJECT = HERE.parents[2]
 HOST_ADDRESS, SERVER_ADDRESS = "198.51.100.1", "198.51.100.2"
 UPLINK = "up0"
 TCP_PORT, UDP_PORT = 7001, 7002
-_PATIENCE_SEC = 20
+_PATIENCE_SEC = 60
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Host:
     def run(self, *command: str | Path, check: bool = True) -> str:
         """Run a command there and return what it prints."""
         done = subprocess.run(
-            self.words(*command), capture_output=True, text=True, timeout=50, check=False
+            self.words(*command), capture_output=True, text=True, timeout=100, check=False
         )
         assert not check or done.returncode == 0, done.stderr
         return done.stdout
@@ -52,7 +52,7 @@ class Host:
     def far(self, *command: str) -> None:
         """Run a command where the server is."""
         subprocess.run(
-            ["nsenter", f"--net=/proc/{self.far_pid}/ns/net", *command], check=True, timeout=20
+            ["nsenter", f"--net=/proc/{self.far_pid}/ns/net", *command], check=True, timeout=60
         )
 
     def links(self) -> dict[str, dict[str, int]]:
@@ -140,7 +140,7 @@ def _has_all(host: Host) -> bool:
         [sys.executable, str(HERE / "tables.py")],
     )
     return all(
-        subprocess.run(host.words(*probe), capture_output=True, timeout=20, check=False).returncode
+        subprocess.run(host.words(*probe), capture_output=True, timeout=60, check=False).returncode
         == 0
         for probe in probes
     )

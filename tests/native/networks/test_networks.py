@@ -25,7 +25,7 @@ Host = Any
 PYTHON = os.path.realpath(sys.executable)
 CLEAN: dict[str, Any] = {"links": [], "tables": [], "ip_forward": "0", "forwarding": "0"}
 
-pytestmark = pytest.mark.both
+pytestmark = [pytest.mark.both, pytest.mark.timeout(240)]
 
 
 def client(*arguments: object) -> list[str]:
@@ -48,7 +48,7 @@ def started(host: Host, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             with suppress(BrokenPipeError):
-                process.communicate("go\n", timeout=20)
+                process.communicate("go\n", timeout=100)
 
 
 def _other(key: str) -> str:
@@ -65,7 +65,7 @@ def test_two_runs_reach_a_server_and_every_byte_is_counted(host: Host, tmp_path:
         assert run.stdout.readline() == "done\n"
     outside, rows = _at_rest(host)
     during = host.left()
-    printed = [run.communicate("go\n", timeout=30)[0] for run in runs]
+    printed = [run.communicate("go\n", timeout=100)[0] for run in runs]
 
     results = [json.loads((tmp_path / f"{name}.json").read_text()) for name in sizes]
     for result, text, (received, sent) in zip(results, printed, sizes.values(), strict=True):
@@ -129,7 +129,7 @@ def test_no_other_comes_in_and_runs_do_not_reach_each_other(host: Host) -> None:
             host.sandbox("run", "-q", "--network", "private", "--", PYTHON, "-c", knock),
         ]
         for words in others:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
             assert done.returncode == 1
             assert "TimeoutError" in done.stderr
         # From outside nothing is forwarded for others: the test's host is no router meanwhile.
@@ -265,7 +265,7 @@ def test_addresses_are_taken_where_they_are_free_or_asked_for(host: Host) -> Non
         host.words("env", "SANDBOX_NETWORK_POOL=10.1.0.0/24", *run),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
     )
     assert full.returncode == 125
@@ -313,7 +313,7 @@ def plain(host: Host, plain_home: Path, plain_python: str) -> Callable[..., Any]
             [*command, *map(str, words)],
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=100,
             check=False,
             cwd=plain_home,
         )
@@ -364,8 +364,8 @@ def test_a_plain_user_has_none_too(plain: Callable[..., Any]) -> None:
 def test_the_carrier_ends_with_a_killed_supervisor(
     plain: Callable[..., Any], wait_until: Callable[..., None]
 ) -> None:
-    if shutil.which("pasta") is None:
-        pytest.skip("`pasta` (passt) is not installed")
+    if shutil.which("pasta") is None or shutil.which("pgrep") is None:
+        pytest.skip("`pasta` (passt) or `pgrep` is not installed")
     # Without a group the keeper is the program's parent, and the supervisor the keeper's.
     kill = "kill -KILL $(awk '/^PPid/ {print $2}' /proc/$PPID/status); sleep 100"
 
