@@ -40,6 +40,7 @@ class Placement:
         self._dressing = dressing
         self._kinds: dict[bytes, bytes] = {}
         """What was put, by its path."""
+        self._parents: dict[bytes, Node | None] = {}
 
     @contextmanager
     def as_it_is(self) -> Iterator[None]:
@@ -63,20 +64,30 @@ class Placement:
         """
         return self._stack.resolve(path)[0]
 
+    def _below(self, path: bytes) -> Node | None:
+        """Return what lower layers have at a real path; its directories are looked up once."""
+        if not path:
+            return self._stack.top()
+        parent, _, name = path.rpartition(b"/")
+        if parent not in self._parents:
+            self._parents[parent] = self._below(parent)
+        node = self._parents[parent]
+        return self._stack.child(node, name) if node is not None and node.is_directory else None
+
     def was_put(self, path: bytes) -> bool:
         """Return whether this layer has something at a real path."""
         return path in self._kinds
 
     def mode_below(self, path: bytes) -> int:
         """Return type and permissions of what lower layers have at a real path; 0 for nothing."""
-        node = self._stack.find(path, follow=False) if path else self._stack.top()
+        node = self._below(path)
         return 0 if node is None else node.found.st_mode
 
     def find(self, path: bytes) -> bytes | None:
         """Return the kind of what is at a real path now: of this layer, or of those below."""
         if path in self._kinds:
             return self._kinds[path]
-        node = self._stack.find(path, follow=False) if path else self._stack.top()
+        node = self._below(path)
         return None if node is None else _kind(node)
 
     def make_directory(self, path: bytes) -> None:
@@ -92,7 +103,7 @@ class Placement:
         self._keep_directory(path)
 
     def _keep_directory(self, path: bytes) -> None:
-        node = self._stack.find(path, follow=False) if path else self._stack.top()
+        node = self._below(path)
         if path in self._kinds or (node is not None and not node.is_directory):
             raise ImageError(f"cannot copy into `/{fsdecode(path)}`: it is no directory")
         if node is not None:
