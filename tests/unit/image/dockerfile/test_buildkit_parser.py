@@ -39,6 +39,10 @@ def ours(text: str) -> list[Statement]:
 
 def value(keyword: str, rest: str, escape: str) -> Any:
     """Return the arguments as the binding gives them, of instructions that are simple there."""
+    if keyword.upper() == "ONBUILD":  # what it holds is read at once, there and here
+        inner, _, rest = split_statement(rest, escape)
+        value(inner, rest, escape)
+        return None
     words = parse_list(rest) if keyword.upper() in LISTS else None
     if keyword.upper() in {"RUN", "CMD", "ENTRYPOINT"}:
         return (rest,) * bool(rest) if words is None else words
