@@ -300,22 +300,23 @@ PLAIN = ["--reuid=65534", "--regid=65534", "--clear-groups"]
 
 
 @pytest.fixture
-def plain(host: Host, plain_home: Path, plain_python: str) -> Callable[..., Any]:
-    """Run our command line on the test's host as a plain user."""
+def plain_words(host: Host, plain_home: Path, plain_python: str) -> list[str]:
+    """Our command line on the test's host as a plain user; nothing of it forks before ours."""
     paths = f"{HERE.parents[2]}:{sysconfig.get_path('purelib')}"
     settings = [f"HOME={plain_home}", f"SANDBOX_HOME={plain_home}/s", f"PYTHONPATH={paths}"]
+    words: list[str] = host.words("setpriv", *PLAIN, "env", *settings)
+    return [*words, plain_python, "-m", "sandbox"]
+
+
+@pytest.fixture
+def plain(plain_words: list[str], plain_home: Path) -> Callable[..., Any]:
+    """Run it; with other programs to be found if asked."""
 
     def run(*words: str | Path, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
-        command = host.words(
-            "setpriv", *PLAIN, "env", *settings, f"PATH={path}", plain_python, "-m", "sandbox"
-        )
+        place = plain_words.index("env") + 1
+        command = [*plain_words[:place], f"PATH={path}", *plain_words[place:], *map(str, words)]
         return subprocess.run(
-            [*command, *map(str, words)],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-            cwd=plain_home,
+            command, capture_output=True, text=True, timeout=100, check=False, cwd=plain_home
         )
 
     return run
@@ -362,16 +363,18 @@ def test_a_plain_user_has_none_too(plain: Callable[..., Any]) -> None:
 
 
 def test_the_carrier_ends_with_a_killed_supervisor(
-    plain: Callable[..., Any], wait_until: Callable[..., None]
+    plain_words: list[str], plain_home: Path, wait_until: Callable[..., None]
 ) -> None:
     if shutil.which("pasta") is None or shutil.which("pgrep") is None:
         pytest.skip("`pasta` (passt) or `pgrep` is not installed")
-    # Without a group the keeper is the program's parent, and the supervisor the keeper's.
-    kill = "kill -KILL $(awk '/^PPid/ {print $2}' /proc/$PPID/status); sleep 100"
+    words = [*plain_words, "run", "-q", "--network", "private", "--"]
+    words += ["sh", "-c", "echo up; sleep 1000"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=plain_home) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"up\n"
+        assert _carriers()
+        run.kill()
 
-    done = plain("run", "-q", "--network", "private", "--", "sh", "-c", kill)
-
-    assert done.returncode == -signal.SIGKILL
     wait_until(lambda: not _carriers())
 
 
