@@ -133,6 +133,8 @@ def _warm(
             for name, engine in engines.items()
         },
     }
+    for side in sides.values():
+        side()  # once unmeasured: caches, and something to be there
     yield from _beside("a registry to a tree, all there already", sides, rounds)
 
 
@@ -156,8 +158,6 @@ def _beside(
     what: str, sides: dict[str, Side], rounds: int, bars: dict[str, float] | None = None
 ) -> Iterator[Result]:
     """Yield ours, which has no name, beside each of the others."""
-    for side in sides.values():
-        side()  # once unmeasured: caches
     found = in_turns(sides, rounds)
     ours = found.pop("")
     for name, values in found.items():

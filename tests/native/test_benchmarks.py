@@ -13,7 +13,7 @@ _PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(330)
 @pytest.mark.parametrize(
     ("name", "figures"),
     [
@@ -39,7 +39,7 @@ def test_a_benchmark_prints_its_figures(name: str, figures: int, tmp_path: Path)
         text=True,
     )
     try:
-        said, _ = process.communicate(timeout=150)
+        said, _ = process.communicate(timeout=300)
     finally:
         process.terminate()  # not SIGKILL: it has a daemon and groups to remove
         process.wait(timeout=25)
