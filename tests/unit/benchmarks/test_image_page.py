@@ -49,6 +49,18 @@ def test_a_row_is_one_of_the_others(page: ModuleType) -> None:
     ]
 
 
+@pytest.mark.parametrize(("load", "is_busy"), [(1.5, False), (14.0, True)])
+def test_a_machine_that_was_busy_is_called_so(
+    page: ModuleType, load: float, *, is_busy: bool
+) -> None:
+    host = {"cpu": "C", "cpus": 2, "kernel": "6.1.0-56-amd64", "python": "3.11.7", "load": load}
+
+    said = page.described(host)
+
+    assert said.startswith("On C, 2 CPUs, Linux 6.1.0, Python 3.11.7, load")
+    assert ("too long" in said) == is_busy
+
+
 def test_nothing_measured_is_an_error(page: ModuleType) -> None:
     with pytest.raises(ValueError, match="no figures"):
         page.figures({"results": [result("a", "b", ratio=None)]})
