@@ -26,6 +26,7 @@ _VARIABLES = (
     ("COPY", "DIR"),
 )
 """What each step of an image that is built of variables stands for."""
+_DOCUMENT = re.compile(r"\bRUN <<'END_*'")
 _FROM = re.compile(r"^\s*FROM\s+(?:--\S+\s+)*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -73,10 +74,22 @@ def build_plan(plan: ImagePlan, command: tuple[str, ...], tell: Callable[[str], 
     )
     options = BuildOptions(platform=plan.platform, insecure=loopback_registries([plan.base]))
     try:
-        return build_from_variables(variables, options, tell=tell).image_id
+        built = build_from_variables(
+            variables, options, tell=lambda line: tell(show_prerun(line, plan.prerun))
+        )
     except SandboxError as error:
-        error.args = (name_variable(str(error), dict(plan.places)),)
+        named = name_variable(str(error), dict(plan.places))
+        error.args = (show_prerun(named, plan.prerun),)
         raise
+    return built.image_id
+
+
+def show_prerun(line: str, prerun: str | None) -> str:
+    """Return a line of the build with the command instead of the document that it is kept in."""
+    if not prerun:
+        return line
+    first, *more = prerun.strip().splitlines()
+    return _DOCUMENT.sub(lambda _: f"RUN {first}{' …' if more else ''}", line)
 
 
 def name_variable(message: str, places: Mapping[str, str]) -> str:

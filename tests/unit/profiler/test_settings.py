@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from sandbox.errors import SpecError
 from sandbox.profiler.docker_args import DockerArgs
-from sandbox.profiler.images import ImagePlan, loopback_registries, name_variable
+from sandbox.profiler.images import (
+    ImagePlan,
+    loopback_registries,
+    name_variable,
+    show_prerun,
+)
 from sandbox.profiler.settings import Settings, read_settings
 from sandbox.records.enclosure import Network
 from sandbox.records.light import replace
@@ -217,6 +222,13 @@ def test_a_step_that_fails_is_named_by_its_variable(message: str, named: str) ->
     places = {"IMAGEREPO": "env:2", "APTREQUIREMENTS": "env:3", "PRERUN": "env:4"}
 
     assert name_variable(message, places).startswith(named)
+
+
+def test_the_command_of_prerun_is_shown_and_not_its_document() -> None:
+    assert show_prerun("#4 [4/5] RUN <<'END'", "make\n") == "#4 [4/5] RUN make"
+    assert show_prerun("a: RUN <<'END_' exited 2", r"a \1" + "\nEND") == r"a: RUN a \1 … exited 2"
+    assert show_prerun("#2 [2/3] COPY . .", "make") == "#2 [2/3] COPY . ."
+    assert show_prerun("RUN <<'END'", None) == "RUN <<'END'"
 
 
 @pytest.mark.parametrize(
