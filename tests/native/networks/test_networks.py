@@ -254,6 +254,33 @@ def test_another_firewall_that_drops_is_told_of(host: Host, tmp_path: Path) -> N
     assert "DOCKER-USER" in warning["hint"]
 
 
+WITHOUT_RULES = """
+import errno, sys
+from sandbox.kernel import nftables
+def refuse(*_, **__):
+    raise OSError(errno.EOPNOTSUPP, "no such thing")
+nftables.make_table = refuse
+sys.argv[1:] = ["run", "--network", "private", "--", "true"]
+from sandbox.__main__ import main
+main()
+"""
+
+
+def test_what_can_be_made_in_part_only_is_an_error_and_leaves_nothing(host: Host) -> None:
+    done = subprocess.run(
+        host.words(sys.executable, "-c", WITHOUT_RULES),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 125
+    assert "nftables rules" in done.stderr
+    assert "hint: the kernel lacks a part" in done.stderr
+    assert host.left() == CLEAN
+
+
 def test_addresses_are_taken_where_they_are_free_or_asked_for(host: Host) -> None:
     show = ["ip", "-4", "-o", "address", "show", "dev", "eth0"]
     run = host.sandbox("run", "-q", "--network", "private", "--", *show)[2:]
