@@ -26,6 +26,7 @@ from sandbox.kernel.scratch import remove_scratch
 from sandbox.records.enclosure import IdMap, Mount, Network, RootSpec
 from sandbox.records.light import dataclass
 from sandbox.records.result import Outcome, RunResult
+from sandbox.records.security import OWNERLESS, Security
 from sandbox.spec import RunSpec
 
 HOSTNAME = "sandbox-build"
@@ -33,6 +34,10 @@ _INTERVAL_NS = 100_000_000
 _LONGEST_LINE = 1 << 16
 _TAIL = 20
 """Lines of a step's output that its error repeats."""
+_NOTE = (
+    "note: there is one user only inside: to give files to others seems to succeed, but they stay "
+    "root's; ranges in /etc/subuid and /etc/subgid give more users"
+)
 _NO_NAMES = re.compile(
     r"resolv|Name or service not known|getaddrinfo|No route|unreachable", re.IGNORECASE
 )
@@ -68,6 +73,7 @@ class Runner:
         self._home = home
         self._tell = tell
         self._ids: IdMap | None = None
+        self._is_noted = False
         if os.geteuid() != 0:
             self._ids = find_ids(os.geteuid(), os.getegid(), roots=Roots())
 
@@ -99,6 +105,9 @@ class Runner:
             SandboxError: it could not be started.
             OSError: the layer cannot be written.
         """
+        if self.is_single and not self._is_noted:
+            self._is_noted = True
+            self._tell(_NOTE)
         if not job.trees:
             raise StepError(
                 "there is nothing to execute it with: the image is empty", exit_code=127
@@ -130,6 +139,7 @@ class Runner:
                 writes_to=str(writes),
                 mounts=job.mounts,
                 hostname=HOSTNAME,
+                security=Security(seccomp=OWNERLESS if self.is_single else ""),
                 network=job.network,
             ),
         )

@@ -14,6 +14,7 @@ from sandbox.records.enclosure import GpuPlan, Mount
 from sandbox.records.light import dataclass
 from sandbox.records.result import RunWarning
 from sandbox.records.security import (
+    OWNERLESS,
     UNCONFINED,
     Confinement,
     Device,
@@ -151,7 +152,7 @@ def find_filter(security: Security, names: frozenset[str]) -> tuple[bytes, Prote
         return b"", Protection(name="seccomp", state=ProtectionState.OFF, detail=why)
     code = None
     if os.path.exists(_SECCOMP):  # noqa: PTH110 - in every run
-        code = _default(names) if not security.seccomp else _of_profile(security.seccomp, names)
+        code = _find_code(security.seccomp, names)
     if code is None:
         reason = "no filter of system calls can be made for this kernel or machine"
         if security.seccomp:
@@ -165,10 +166,12 @@ def find_filter(security: Security, names: frozenset[str]) -> tuple[bytes, Prote
     return code, Protection(name="seccomp", state=ProtectionState.ON, detail=detail)
 
 
-def _default(names: frozenset[str]) -> bytes | None:
-    from sandbox.kernel.seccomp import default_filter
+def _find_code(asked: str, names: frozenset[str]) -> bytes | None:
+    from sandbox.kernel.seccomp import default_filter, ownerless_filter
 
-    return default_filter(names)
+    if asked == OWNERLESS:
+        return ownerless_filter(names)
+    return _of_profile(asked, names) if asked else default_filter(names)
 
 
 def _of_profile(path: str, names: frozenset[str]) -> bytes | None:

@@ -45,6 +45,17 @@ def default_filter(capabilities: Collection[str]) -> bytes | None:
     return None if architecture is None else assemble_policy(default_policy(architecture, names))
 
 
+def ownerless_filter(capabilities: Collection[str]) -> bytes | None:
+    """Return the default filter, but calls that change owners or users do nothing and succeed."""
+    from sandbox.kernel.seccomp_policy import assemble_policy, ownerless_policy
+    from sandbox.kernel.syscalls import find_architecture
+
+    architecture = find_architecture(os.uname().machine)
+    if architecture is None:
+        return None
+    return assemble_policy(ownerless_policy(architecture, capabilities))
+
+
 def without_network() -> bytes | None:
     """Return the filter of a program with no capability that may make only AF_UNIX sockets."""
     from sandbox.kernel.seccomp_policy import assemble_policy, local_policy

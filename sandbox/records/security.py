@@ -10,6 +10,9 @@ from enum import StrEnum
 from sandbox.records.light import dataclass
 
 UNCONFINED = "unconfined"
+OWNERLESS = "ownerless"
+"""Docker's default filter, but to give a file or oneself to another user does nothing and succeeds:
+for steps of builds in which there is one user only."""
 
 
 class Sharing(StrEnum):
@@ -49,7 +52,8 @@ class Security:
     no_new_privileges: bool | None = None
     """None: yes, unless it is privileged."""
     seccomp: str = ""
-    """Empty takes docker's default filter; `unconfined` none; else the path of a profile."""
+    """Empty takes docker's default filter; `unconfined` none; `ownerless` one of our own; else the
+    path of a profile."""
     devices: tuple[Device, ...] = ()
     gpus: Gpus | None = None
     ipc: Sharing = Sharing.PRIVATE
