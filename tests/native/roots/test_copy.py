@@ -187,7 +187,7 @@ def test_so_it_does_in_a_user_namespace(stack: list[dict[str, Any]]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(os.geteuid() != 0, reason="to mount natively takes root")
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(stack=STACKS, marks=st.sampled_from(["trusted", "user"]))
 def test_many_stacks_are_shown_alike(stack: list[dict[str, Any]], marks: str) -> None:
     compare(stack, marks, ("unshare", "-m") if marks == "trusted" else ("unshare", "-r", "-m"))
