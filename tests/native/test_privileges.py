@@ -37,7 +37,8 @@ def inside(cli: Inside, rootfs: Path) -> Inside:
     """`inside("ls", flags=["--privileged"])` runs a command in the root file system."""
 
     def run(*command: str, flags: tuple[str | Path, ...] = ()) -> Any:
-        return cli("run", "-q", "--rootfs", rootfs, *flags, "--", *command)
+        # An emulated machine takes its time for a hundred devices.
+        return cli("run", "-q", "--rootfs", rootfs, *flags, "--", *command, timeout=50)
 
     return run
 
