@@ -189,13 +189,20 @@ def podman(scratch: Path, driver: str) -> Iterator[Engine]:
     home = scratch / driver  # podman wants its paths to be short
     lock = Path(f"/dev/shm/libpod_rootless_lock_{_PLAIN_UID}")
     had_lock = lock.exists()
-    home.mkdir()
-    os.chown(home, _PLAIN_UID, _PLAIN_UID)
+    for directory in (home, home / "x"):
+        directory.mkdir(mode=0o700)
+        os.chown(directory, _PLAIN_UID, _PLAIN_UID)
     become = ("setpriv", f"--reuid={_PLAIN_UID}", f"--regid={_PLAIN_UID}", "--clear-groups")
     places = ("--root", home / "root", "--runroot", home / "run", "--storage-driver", driver)
     more = ("--storage-opt", f"{driver}.ignore_chown_errors=true")
     command = (*become, "podman", *places, *more)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    # With a directory for what is of this session, or podman leaves one in /tmp.
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "XDG_RUNTIME_DIR": str(home / "x"),
+        "TMPDIR": str(home / "x"),
+    }
     try:
         yield Engine(command=command, environment=environment)
     finally:
