@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from sandbox.doctor import cgroup, delegation, installation, kernel, noise
+from sandbox.doctor import cgroup, delegation, installation, kernel, network, noise
 from sandbox.doctor.check import Check
 from sandbox.doctor.facts import Facts
 from sandbox.errors import SpecError
@@ -14,6 +14,7 @@ GROUPS: dict[str, tuple[Check, ...]] = {
     "cgroup": cgroup.CHECKS,
     "delegation": delegation.CHECKS,
     "kernel": kernel.CHECKS,
+    "network": network.CHECKS,
     "tools": installation.TOOL_CHECKS,
     "store": installation.STORE_CHECKS,
     "packages": installation.PACKAGE_CHECKS,

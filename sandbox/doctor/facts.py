@@ -10,6 +10,7 @@ from sandbox.kernel.energy import Zones, find_zones
 from sandbox.kernel.features import Calls, Features, probe_calls, read_features
 from sandbox.kernel.hierarchies import Hierarchies, find_hierarchies
 from sandbox.kernel.host import read_host
+from sandbox.kernel.network_facts import UNKNOWN_NETWORK, NetworkFacts, read_network
 from sandbox.kernel.noise import Noise, read_noise
 from sandbox.kernel.place import Place, find_place
 from sandbox.kernel.roots import Roots
@@ -50,6 +51,7 @@ class Facts:
     """Whether `/bin/sh` can be executed."""
     store: HomeState
     packages: Packages
+    network: NetworkFacts = UNKNOWN_NETWORK
 
     @property
     def is_root(self) -> bool:
@@ -67,7 +69,8 @@ def gather(
 ) -> Facts:
     """Return the facts of this host; what is given is taken instead of looked at.
 
-    Packages are dear to look for: only where the checks of all groups, or of theirs, are asked for.
+    Packages and the network are dear to look for: only where the checks of all groups, or of
+    theirs, are asked for; the network only where the files are this host's own.
 
     Raises:
         KernelError: a file of the kernel cannot be understood.
@@ -89,6 +92,9 @@ def gather(
         packages=NO_PACKAGES
         if groups is not None and "packages" not in groups
         else read_packages(),
+        network=UNKNOWN_NETWORK
+        if roots is not None or (groups is not None and "network" not in groups)
+        else read_network(),
     )
 
 
