@@ -397,8 +397,8 @@ def test_nothing_leads_a_plain_user_out_either(
     assert plain_user(*sandbox, "image", "load", "-q", archive).status == 0
     assert "`up` is not in the build context" in build("FROM box\nCOPY up /there\n").stderr
     built = build(
-        f"FROM box AS evil\nRUN ln -s {outside} /out && ln -s {outside}/made /work\n"
-        "FROM evil\nWORKDIR /work/deeper\nCOPY Dockerfile /out/through\n"
+        f"FROM box AS evil\nRUN ln -s {outside} /out && ln -s {outside}/made /deep\n"
+        "FROM evil\nWORKDIR /deep/deeper\nCOPY Dockerfile /out/through\n"
         "RUN ! cat /out/file && echo x >/out/written\n"
     )
     if "user namespaces may be closed" in built.stderr:
