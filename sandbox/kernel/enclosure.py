@@ -11,9 +11,7 @@ from contextlib import nullcontext, suppress
 
 from sandbox.kernel import capabilities
 from sandbox.kernel import mount_calls as calls
-from sandbox.kernel.in_place import mount_in_place
 from sandbox.kernel.in_root import find_place
-from sandbox.kernel.mounts import make_read_only, mount_inside, mount_root
 from sandbox.kernel.namespaces import NEW_CGROUP
 from sandbox.kernel.protect import Say
 from sandbox.records.enclosure import Enclosure, InPlace
@@ -42,9 +40,17 @@ class Entering:
         # On the host's root without a user namespace, a plain user holds nothing to give up.
         place = enclosure.in_place
         self._is_powerless = place is not None and not place.is_apart
+        # Imported here, and only what is needed: nothing may be once the root has changed.
+        if place is None:
+            from sandbox.kernel import mounts
+
+            self._mounts = mounts
+        elif place.is_apart:
+            from sandbox.kernel.in_place import mount_in_place
+
+            self._mount_in_place = mount_in_place
         self._landlock = 0
         if enclosure.confinement.read_only_tree:
-            # Imported here: nothing may be once the root has changed.
             from sandbox.kernel import landlock
             from sandbox.kernel.libc import landlock_abi
 
@@ -85,13 +91,13 @@ class Entering:
         calls.unshare(NEW_CGROUP)
         calls.make_mounts_private()
         calls.set_hostname(enclosure.hostname.encode())
-        root_fd = mount_root(enclosure, say)
-        mount_inside(root_fd, enclosure, say)
+        root_fd = self._mounts.mount_root(enclosure, say)
+        self._mounts.mount_inside(root_fd, enclosure, say)
         say(b"working directory " + self._workdir)
         os.close(find_place(root_fd, self._workdir, directory=True))
         if enclosure.read_only:
             say(b"read-only root")
-            make_read_only(root_fd)
+            self._mounts.make_read_only(root_fd)
         say(b"change of root")
         os.fchdir(root_fd)
         os.close(root_fd)
@@ -105,7 +111,7 @@ class Entering:
         """Protect the host's own root, where namespaces allow it; the program stays in it."""
         if place.is_apart:
             calls.make_mounts_private()
-            mount_in_place(place, say)
+            self._mount_in_place(place, say)
 
     def bound_capabilities(self) -> None:
         """Limit what any program inside can ever hold; while there is the privilege to do so.
