@@ -109,6 +109,7 @@ def run_in_sandbox(cli: Cli, tmp_path: Path, *arguments: str) -> tuple[Any, dict
 
 
 @pytest.mark.both
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_half_a_cpu_is_half_a_cpu(cli: Cli, model: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLE / "infer.py"), str(model), "--seconds", "10"]

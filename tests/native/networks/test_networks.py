@@ -112,6 +112,7 @@ def in_docker_words(stats: dict[str, dict[str, int]]) -> dict[str, int]:
     return {f"{way}_{what}": stats[way][what] for way in ("rx", "tx") for what in names}
 
 
+@pytest.mark.slow  # connections that time out
 def test_no_other_comes_in_and_runs_do_not_reach_each_other(host: Host) -> None:
     listen = (
         "import socket, sys; s = socket.create_server(('', 7003)); print('up', flush=True);"
