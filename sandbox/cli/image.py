@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
-from sandbox.cli.image_build import build
+from sandbox.cli.image_build import Insecure, build
 from sandbox.errors import ImageError
 
 if TYPE_CHECKING:
@@ -45,14 +45,7 @@ def pull(
         str, typer.Argument(help="Such as `debian:12` or `ghcr.io/owner/name@sha256:…`.")
     ],
     platform: Annotated[str | None, _PLATFORM] = None,
-    insecure: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--insecure",
-            metavar="HOST[:PORT]",
-            help="Registry that may do without TLS, or with any certificate; may be repeated.",
-        ),
-    ] = None,
+    insecure: Insecure = None,
     max_size: Annotated[str | None, _MAX_SIZE] = None,
     quiet: Annotated[bool, _QUIET] = False,
 ) -> None:

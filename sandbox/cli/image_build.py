@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from sandbox.build.options import BuildOptions
 
 
+Insecure = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--insecure",
+        metavar="HOST[:PORT]",
+        help="Registry that may do without TLS, or with any certificate; may be repeated.",
+    ),
+]
+
+
 class Progress(StrEnum):
     """How to tell of the steps."""
 
@@ -79,14 +89,7 @@ def build(
             help="For RUN --mount=type=secret; env=VARIABLE instead of a file; may be repeated.",
         ),
     ] = None,
-    insecure: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--insecure",
-            metavar="HOST[:PORT]",
-            help="Registry that may do without TLS, or with any certificate; may be repeated.",
-        ),
-    ] = None,
+    insecure: Insecure = None,
     progress: Annotated[
         Progress, typer.Option("--progress", help="How to tell of the steps.")
     ] = Progress.AUTO,
