@@ -110,7 +110,8 @@ class SecurityFlags:
         if self.harden:
             raise SpecError(
                 "--harden is for the host's own root: a root file system of its own is apart",
-                hint="--read-only, --network none and --cap-drop ALL go further there",
+                hint="--read-only, --network none and --cap-drop ALL go further there; "
+                "if you did not ask for it, `unset SANDBOX_HARDEN`",
             )
         return Security(
             privileged=self.privileged,

@@ -20,6 +20,7 @@ from sandbox.kernel.in_place import can_be_apart
 from sandbox.kernel.landlock import describe_gaps
 from sandbox.kernel.libc import landlock_abi
 from sandbox.kernel.namespaces import flags_of
+from sandbox.kernel.scratch import find_file_system
 from sandbox.records.enclosure import Enclosure, IdMap, InPlace, Network
 from sandbox.records.light import replace
 from sandbox.records.program import MARKS_VARIABLE, Program
@@ -32,6 +33,13 @@ _DEVICES = (
     *("dri", "kfd", "accel", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"),
 )
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the run's own, or the host's to write
+_KERNELS = ("/dev", "/proc", "/sys")
+_KERNELS_OWN = frozenset(
+    """
+    binfmt_misc bpf cgroup cgroup2 configfs debugfs devtmpfs efivarfs fusectl proc pstore resctrl
+    securityfs selinuxfs sysfs tracefs
+    """.split()
+)
 _RESOLV_CONF = "/etc/resolv.conf"
 
 
@@ -143,7 +151,19 @@ def _find_writable(asked: Harden, workdir: str) -> tuple[str, ...]:
                 "a hardened run cannot write to all of /",
                 hint="start in a directory of its own, as with `--workdir DIR`",
             )
+        if _is_of_the_kernel(path):
+            raise SpecError(
+                f"a hardened run cannot write to {path}: the kernel's own files are there",
+                hint="start in a directory of its own, as with `--workdir DIR`",
+            )
     return tuple(dict.fromkeys(paths))
+
+
+def _is_of_the_kernel(path: str) -> bool:
+    """Return whether files there change the host: settings, groups, devices; wherever mounted."""
+    if _is_below(path, _KERNELS) and not _is_below(path, _TEMPORARY):
+        return True
+    return find_file_system(Path(path)) in _KERNELS_OWN
 
 
 def _check_readable(asked: Harden) -> tuple[str, ...]:

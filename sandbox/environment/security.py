@@ -186,8 +186,13 @@ def _of_profile(path: str, names: frozenset[str]) -> bytes | None:
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 - read with a bound
             text = file.read(_LARGEST_PROFILE_BYTES)
-    except (OSError, UnicodeDecodeError) as exc:
-        raise HostError(f"cannot read the seccomp profile {path}: {exc}") from None
+    except OSError as exc:
+        raise HostError(
+            f"cannot read the seccomp profile {path}: {exc.strerror}",
+            hint="give the path of a profile as docker takes it, or `unconfined`",
+        ) from None
+    except UnicodeDecodeError:
+        raise HostError(f"the seccomp profile {path} is no text") from None
     kernel = parse_release(os.uname().release) or (0, 0)
     around = Circumstances(architecture=architecture, capabilities=names, kernel=kernel)
     return assemble_policy(parse_profile(text, around))

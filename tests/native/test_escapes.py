@@ -417,3 +417,29 @@ def test_a_hardened_run_does_not_start_at_the_top(cli: Attempt) -> None:
 
     assert done.status == 125
     assert "a hardened run cannot write to all of /" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["/proc/sys/kernel", "/sys/kernel", "/sys/fs/cgroup", "/dev"])
+@pytest.mark.parametrize("way", ["-w", "-v"])
+def test_a_hardened_run_does_not_start_among_the_kernels_files(
+    cli: Attempt, tmp_path: Path, where: str, way: str
+) -> None:
+    words = ["-w", where] if way == "-w" else ["-w", str(tmp_path), "-v", f"{where}:{where}"]
+
+    done = cli("run", "--harden", *words, "--", sys.executable, "-c", "")
+
+    assert done.status == 125
+    assert "the kernel's own files are there" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_nor_where_they_are_mounted_elsewhere(tmp_path: Path) -> None:
+    script = f'mount -t proc proc {tmp_path} && cd {tmp_path}/sys && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-m", "sandbox"]
+
+    done = subprocess.run(
+        [*words, "run", "--harden", "--", "true"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 125
+    assert "the kernel's own files are there" in done.stderr
