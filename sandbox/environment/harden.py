@@ -35,10 +35,24 @@ _DEVICES = (
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the run's own, or the host's to write
 _KERNELS = ("/dev", "/proc", "/sys")
 _KERNELS_OWN = frozenset(
-    """
-    binfmt_misc bpf cgroup cgroup2 configfs debugfs devtmpfs efivarfs fusectl proc pstore resctrl
-    securityfs selinuxfs sysfs tracefs
-    """.split()
+    [
+        "binfmt_misc",
+        "bpf",
+        "cgroup",
+        "cgroup2",
+        "configfs",
+        "debugfs",
+        "devtmpfs",
+        "efivarfs",
+        "fusectl",
+        "proc",
+        "pstore",
+        "resctrl",
+        "securityfs",
+        "selinuxfs",
+        "sysfs",
+        "tracefs",
+    ]
 )
 _RESOLV_CONF = "/etc/resolv.conf"
 
