@@ -34,25 +34,9 @@ _DEVICES = (
 )
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the run's own, or the host's to write
 _KERNELS = ("/dev", "/proc", "/sys")
-_KERNELS_OWN = frozenset(
-    [
-        "binfmt_misc",
-        "bpf",
-        "cgroup",
-        "cgroup2",
-        "configfs",
-        "debugfs",
-        "devtmpfs",
-        "efivarfs",
-        "fusectl",
-        "proc",
-        "pstore",
-        "resctrl",
-        "securityfs",
-        "selinuxfs",
-        "sysfs",
-        "tracefs",
-    ]
+_KERNELS_OWN = (
+    *("proc", "sysfs", "cgroup", "cgroup2", "devtmpfs", "debugfs", "tracefs", "securityfs", "bpf"),
+    *("configfs", "efivarfs", "pstore", "binfmt_misc", "fusectl", "selinuxfs", "resctrl"),
 )
 _RESOLV_CONF = "/etc/resolv.conf"
 
