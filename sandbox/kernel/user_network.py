@@ -69,7 +69,7 @@ class UserNetwork:
                 raise HostError(
                     f"cannot make a private network: {command[0]} "
                     + (f"says: {words[-1][:200]}" if words else "does not make one"),
-                    hint="does this host have a way out itself? --network none needs none",
+                    hint=_hint(said),
                 )
 
     def _start(self, command: list[str]) -> None:
@@ -140,6 +140,12 @@ def find_carrier(pid: int) -> list[str]:
         "a private network without root takes `pasta` or `slirp4netns`, and neither is here",
         hint=_HINT,
     )
+
+
+def _hint(said: bytes) -> str:
+    if b"tun" in said.lower():
+        return "`sudo modprobe tun` brings the device that it needs; --network none needs none"
+    return "does this host have a way out itself? --network none needs none"
 
 
 def _has_way_out(pid: int) -> bool:
