@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SLOW_INTERVAL_NS = 100_000_000
 _GROWTH_SHARE = 20  # a slow row at once when memory grew by more than 1/20
+_MOST_WAITING = 10  # rows, where no slow table asks for them earlier
 _NEVER = sys.maxsize
 _NS_PER_USEC = 1_000
 _MEMORY = "memory_current_bytes"
@@ -107,6 +108,8 @@ class Sampler:
         self._earlier_peaks: dict[str, Peak] = {}
 
         self._slow_every = max(SLOW_INTERVAL_NS // interval_ns, 1)
+        if not reader.slow_columns:  # then nothing but what can wait is done there
+            self._slow_every = max(self._slow_every, _MOST_WAITING)
         self._slow_left = self._slow_every
         self._slow_above = _NEVER
 
