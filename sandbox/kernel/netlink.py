@@ -1,7 +1,7 @@
 """Netlink, as little as a network of its own takes: messages, attributes, one socket.
 
-pyroute2 knows all of it and takes 110 ms to be imported, whatever part is asked for; what is here
-takes one (docs/explanation/decisions).
+pyroute2 knows all of it, but its import takes longer than a whole run of nothing, whatever part is
+asked for (docs/explanation/decisions).
 """
 
 from __future__ import annotations
