@@ -10,8 +10,6 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 ROUTE = 0
 NETFILTER = 12
@@ -147,19 +145,6 @@ class Netlink:
     def close(self) -> None:
         """Close the socket; what belongs to it goes with it."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        """Close it at the end of the block."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
 
 def _check(answer: bytes) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 from sandbox.kernel import netlink
 from sandbox.kernel.netlink import Netlink, attribute, nested, text
@@ -78,8 +79,8 @@ def make_table(  # noqa: PLR0913 - all that the rules are about
     filters.batch(messages)
 
 
-def find_closed(filters: Netlink, prefix: str) -> str | None:
-    """Return the table of others that drops what is forwarded unless a rule of theirs allows it.
+def find_closed(filters: Netlink, prefix: str) -> Iterator[str]:
+    """Yield tables of others that drop what is forwarded unless a rule of theirs allows it.
 
     A packet has to be accepted in every table, so that no rule of ours can help. One that has a
     rule about interfaces whose names begin with `prefix` is taken to let them pass.
@@ -93,8 +94,7 @@ def find_closed(filters: Netlink, prefix: str) -> str | None:
             found = netlink.parse_attributes(body[_HEAD.size :])
             table = _name(found.get(_CHAIN_TABLE, b""))
             if _is_closed(found) and not _mentions(family, table, prefix):
-                return f"{'ip' if family == socket.AF_INET else 'inet'} {table}"
-    return None
+                yield f"{'ip' if family == socket.AF_INET else 'inet'} {table}"
 
 
 def _is_closed(chain: dict[int, bytes]) -> bool:
@@ -109,7 +109,7 @@ def _is_closed(chain: dict[int, bytes]) -> bool:
 def _mentions(family: int, table: str, prefix: str) -> bool:
     wanted = _HEAD.pack(family, 0, 0) + text(_RULE_TABLE, table)
     # A socket of its own: the list of chains is still being read on the other.
-    with Netlink(netlink.NETFILTER) as others:
+    with closing(Netlink(netlink.NETFILTER)) as others:
         bodies = [*others.dump(_kind(_GET_RULE), wanted)]
     return any(prefix.encode() in body for body in bodies)
 

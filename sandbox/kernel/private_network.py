@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NoReturn
 
 from sandbox.errors import HostError, SpecError
@@ -92,7 +92,7 @@ class PrivateNetwork:
             _refuse(exc, doing)
 
     def _look_for_others(self, filters: Netlink) -> None:
-        closed = nftables.find_closed(filters, PREFIX)
+        closed = next(nftables.find_closed(filters, PREFIX), None)
         if closed is not None:
             text = (
                 f"table `{closed}` of another firewall drops what is forwarded, "
@@ -138,7 +138,7 @@ def _set_up_inside(pid: int, network: int) -> None:
         for name, value in _OPEN_INSIDE.items():
             with suppress(OSError):  # /proc/sys may be read-only, as in containers
                 forwarding.write_text(f"/proc/sys/net/ipv4/{name}", value)
-    with link:
+    with closing(link):
         links.set_up(link, index, network + 2, _PREFIX_LENGTH)
         links.add_default_route(link, index, network + 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
 from sandbox.kernel import netlink
 from sandbox.kernel.netlink import Netlink, attribute, nested, text
@@ -11,7 +12,7 @@ HEAD = b"\x02\x00\x00\x00"
 MARK = b"\x00\x00\x00\x0a"
 HOOK = nested(4, attribute(1, b"\0\0\0\2"), attribute(2, b"\0\0\0\0"))
 
-with Netlink(netlink.NETFILTER) as rules:
+with closing(Netlink(netlink.NETFILTER)) as rules:
     owned = attribute(2, b"\0\0\0\2")
     chain = text(1, "theirs") + text(3, "FORWARD") + HOOK + attribute(5, b"\0\0\0\0")
     rules.batch(
