@@ -121,10 +121,9 @@ def plain_home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def plain_user(plain_home: Path) -> Command:
+def plain_user(plain_home: Path, plain_python: str) -> Command:
     """Run a command without privileges; a first word `python` becomes one that user may read."""
     become = [f"--reuid={PLAIN_UID}", f"--regid={PLAIN_UID}", "--clear-groups"]
-    python = _python_for_everyone()
     settings = {
         "HOME": str(plain_home),
         "SANDBOX_HOME": str(plain_home / "sandbox-home"),
@@ -133,14 +132,15 @@ def plain_user(plain_home: Path) -> Command:
 
     def run(program: str, *arguments: str | Path, **options: Any) -> Completed:
         options["env"] = {**settings, **options.get("env", {})}
-        words = [python if program == "python" else program, *arguments]
+        words = [plain_python if program == "python" else program, *arguments]
         return run_command(["setpriv", *become, *words], **options)
 
     return run
 
 
-def _python_for_everyone() -> str:
-    """Return an interpreter of our own version outside directories that only root may enter."""
+@pytest.fixture
+def plain_python() -> str:
+    """An interpreter of our own version outside directories that only root may enter."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (os.path.realpath(sys.executable), f"/usr/bin/{version}"):
         path = Path(candidate)

@@ -163,14 +163,3 @@ def _connect(host: Host) -> None:
     host.run("ip", "neighbour", "add", SERVER_ADDRESS, "lladdr", far, "dev", UPLINK)
     host.far("ip", "neighbour", "add", HOST_ADDRESS, "lladdr", near, "dev", "far0")
     host.run("ip", "route", "add", "default", "via", SERVER_ADDRESS)
-
-
-@pytest.fixture
-def plain_python() -> str:
-    """An interpreter of our own version that a plain user may execute."""
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for candidate in (os.path.realpath(sys.executable), f"/usr/bin/{version}"):
-        path = Path(candidate)
-        if path.exists() and all(parent.stat().st_mode & 0o1 for parent in path.parents):
-            return candidate
-    pytest.skip(f"a plain user may execute no {version} here")

@@ -187,24 +187,17 @@ def test_the_memory_of_shm_and_of_tmpfs_counts_as_the_runs(
     assert record["totals"]["memory_peak_bytes"] >= 40 * MIB
 
 
+def run_in(image: str, script: str) -> list[str]:
+    sandbox = [sys.executable, "-m", "sandbox"]
+    return [*sandbox, "run", "-q", "--image", image, "--", "sh", "-c", script]
+
+
 def test_a_killed_supervisor_takes_its_image_run_with_it(
     image: str, sandbox_home: Path, eventually: Eventually
 ) -> None:
     mark = f"sleep {60_000 + os.getpid()}"
     script = f"touch /written; (setsid {mark} &) ; {mark}"
-    words = [
-        sys.executable,
-        "-m",
-        "sandbox",
-        "run",
-        "-q",
-        "--image",
-        image,
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]
+    words = run_in(image, script)
     process = subprocess.Popen(words)
 
     def sleepers() -> int:
@@ -223,19 +216,7 @@ def test_a_terminal_of_its_own_follows_the_size_of_ours(image: str) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 70, 0, 0))
     script = "tty; stty size; trap 'stty size; exit 3' WINCH; echo up; while :; do sleep 0.02; done"
-    words = [
-        sys.executable,
-        "-m",
-        "sandbox",
-        "run",
-        "-q",
-        "--image",
-        image,
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]
+    words = run_in(image, script)
     pid = os.fork()
     if pid == 0:
         try:
