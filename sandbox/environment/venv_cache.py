@@ -1,6 +1,7 @@
 """Environments that were built for runs: each made once, under the hash of what it holds.
 
-    venvs/inputs/<digest>   the key that these inputs were resolved to
+    venvs/inputs/<digest>   the key that these inputs were resolved to; locked while they are
+    venvs/inputs/<digest>.scratch/  what that takes, only meanwhile
     venvs/<key>/venv/       the environment, built in place: its scripts hold its path
     venvs/<key>/venv.json   written last, by a rename: without it the environment is not there
     venvs/<key>.lock        exclusive while it is built or removed, shared while it is used
@@ -25,6 +26,7 @@ from sandbox.environment.venv_inputs import Inputs, check_python
 from sandbox.environment.venv_tools import (
     Progress,
     Tool,
+    Workplace,
     base_python,
     packages_of,
     resolving_variables,
@@ -35,6 +37,7 @@ from sandbox.records.light import dataclass
 from sandbox.records.venv import Venv
 
 _MARK = "venv.json"
+_SCRATCH = ".scratch"
 _KEY_DIGITS = 16
 _HEX = frozenset("0123456789abcdef")
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -78,7 +81,9 @@ class VenvCache:
                 if venv is not None:
                     return venv, hold
                 os.close(hold)  # it was removed just now
-            lock = tool.resolve(inputs, progress)
+            with _scratch(asked.with_suffix(_SCRATCH)) as scratch:
+                place = Workplace(scratch=scratch, lock_fd=fd)
+                lock = tool.resolve(inputs, place, progress)
             key = _digest(lock)
             os.ftruncate(fd, 0)
             os.pwrite(fd, key.encode(), 0)
@@ -96,7 +101,7 @@ class VenvCache:
             KeptVenv(
                 key=key,
                 venv=self._read(key),
-                in_use=self._is_in_use(key),
+                in_use=_is_held(self._lock(key)),
                 size_bytes=_size_of(self.directory / key),
             )
             for key in names
@@ -133,6 +138,10 @@ class VenvCache:
                 with suppress(StoreError):  # somebody has begun to build it again
                     self.remove(kept.key)
                     removed.append(kept.key)
+        for scratch in self.directory.glob(f"inputs/*{_SCRATCH}"):
+            if not _is_held(scratch.with_suffix("")):
+                shutil.rmtree(scratch, ignore_errors=True)
+                removed.append(scratch.stem)
         return removed
 
     def _build(
@@ -145,7 +154,9 @@ class VenvCache:
                 shutil.rmtree(place, ignore_errors=True)  # what a crash has left
                 place.mkdir(mode=0o700)
                 try:
-                    tool.install(lock, inputs, place / "venv", progress, fd)
+                    with _scratch(place / "scratch") as scratch:
+                        work = Workplace(scratch=scratch, lock_fd=fd)
+                        tool.install(lock, inputs, place / "venv", work, progress)
                 except BaseException:
                     shutil.rmtree(place, ignore_errors=True)
                     raise
@@ -178,20 +189,6 @@ class VenvCache:
         except (OSError, ValueError, TypeError, KeyError):
             return None  # not ours any more: it is built anew
 
-    def _is_in_use(self, key: str) -> bool:
-        try:
-            fd = os.open(self._lock(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        else:
-            return False
-        finally:
-            os.close(fd)
-
 
 def _digest(*parts: str) -> str:
     about = (*parts, sys.version, sysconfig.get_platform(), base_python())
@@ -202,6 +199,21 @@ def _digest(*parts: str) -> str:
 
 def _is_key(name: str) -> bool:
     return len(name) == _KEY_DIGITS and _HEX.issuperset(name)
+
+
+def _is_held(lock: Path) -> bool:
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)
 
 
 def _open_lock(path: Path) -> int:
@@ -226,6 +238,20 @@ def _exclusive(path: Path, progress: Progress) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """Make an empty directory beside what is made, and remove it with all in it.
+
+    Not below /tmp: what a SIGKILL leaves there, nobody would find again.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(mode=0o700)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from sandbox.environment.venv_inputs import Inputs, without_password
 from sandbox.errors import HostError, SandboxError, SpecError
+from sandbox.records.light import dataclass
 
 Progress = Callable[[str], None]
 """Told again and again what is being done."""
@@ -50,6 +51,16 @@ _RESOLVING_VARIABLE = re.compile(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """Where a tool may work, and what keeps others out as long as it does."""
+
+    scratch: Path
+    """An empty directory for files that nobody needs afterwards."""
+    lock_fd: int
+    """Locks the place; stays open in the tool, which may live longer than we do."""
+
+
 class Tool(Protocol):
     """One way to resolve and install."""
 
@@ -57,16 +68,13 @@ class Tool(Protocol):
     def name(self) -> str:
         """`uv` or `pip`."""
 
-    def resolve(self, inputs: Inputs, progress: Progress) -> str:
+    def resolve(self, inputs: Inputs, place: Workplace, progress: Progress) -> str:
         """Return every package, direct or not, one a line, pinned."""
 
     def install(
-        self, lock: str, inputs: Inputs, directory: Path, progress: Progress, lock_fd: int
+        self, lock: str, inputs: Inputs, directory: Path, place: Workplace, progress: Progress
     ) -> None:
-        """Make an environment in `directory` that holds exactly what `lock` says.
-
-        `lock_fd` stays open in the tool: as long as it works, nobody else does there.
-        """
+        """Make an environment in `directory` that holds exactly what `lock` says."""
 
 
 def find_tool(environ: Mapping[str, str] | None = None) -> Tool:
@@ -99,36 +107,31 @@ class Uv:
     def __init__(self, program: str) -> None:
         self._program = program
 
-    def resolve(self, inputs: Inputs, progress: Progress) -> str:
+    def resolve(self, inputs: Inputs, place: Workplace, progress: Progress) -> str:
         """See `Tool`."""
-        with tempfile.TemporaryDirectory(prefix="sandbox-venv-") as scratch:
-            asked = _write_asked(inputs, Path(scratch))
-            words = ["pip", "compile", *index_flags(os.environ), "--quiet"]
-            words += ["--generate-hashes", "--no-header"]
-            words += ["--no-annotate", "--python", base_python(), *map(str, asked)]
-            return self._run(words, f"resolving {inputs.describe()}", progress)
+        asked = _write_asked(inputs, place.scratch)
+        words = ["pip", "compile", *index_flags(os.environ), "--quiet"]
+        words += ["--generate-hashes", "--no-header"]
+        words += ["--no-annotate", "--python", base_python(), *map(str, asked)]
+        return self._run(words, f"resolving {inputs.describe()}", place, progress)
 
     def install(
-        self, lock: str, inputs: Inputs, directory: Path, progress: Progress, lock_fd: int
+        self, lock: str, inputs: Inputs, directory: Path, place: Workplace, progress: Progress
     ) -> None:
         """See `Tool`."""
-        doing = f"installing {count_packages(lock)}"
         make = ["venv", "--quiet", "--no-config", "--python", base_python(), str(directory)]
-        self._run(make, "making a virtual environment", progress, lock_fd)
+        self._run(make, "making a virtual environment", place, progress)
         python = str(directory / "bin/python")
-        with tempfile.TemporaryDirectory(prefix="sandbox-venv-") as scratch:
-            pinned = _write_lock(lock, inputs, Path(scratch))
-            # Compiled now: the measured run is to compile nothing but its own modules.
-            words = ["pip", "install", *index_flags(os.environ), "--quiet"]
-            words += ["--no-deps", "--compile-bytecode"]
-            words += ["--python", python, "-r", str(pinned)]
-            self._run(words, doing, progress, lock_fd)
+        pinned = _write_lock(lock, inputs, place.scratch)
+        # Compiled now: the measured run is to compile nothing but its own modules.
+        words = ["pip", "install", *index_flags(os.environ), "--quiet"]
+        words += ["--no-deps", "--compile-bytecode"]
+        words += ["--python", python, "-r", str(pinned)]
+        self._run(words, f"installing {count_packages(lock)}", place, progress)
 
-    def _run(
-        self, words: Sequence[str], doing: str, progress: Progress, lock_fd: int | None = None
-    ) -> str:
+    def _run(self, words: Sequence[str], doing: str, place: Workplace, progress: Progress) -> str:
         environment = {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
-        return run_tool([self._program, *words], doing, progress, environment, lock_fd)
+        return run_tool([self._program, *words], doing, progress, environment, place.lock_fd)
 
 
 class Pip:
@@ -136,33 +139,30 @@ class Pip:
 
     name = "pip"
 
-    def resolve(self, inputs: Inputs, progress: Progress) -> str:
+    def resolve(self, inputs: Inputs, place: Workplace, progress: Progress) -> str:
         """See `Tool`."""
-        with tempfile.TemporaryDirectory(prefix="sandbox-venv-") as scratch:
-            asked = _write_asked(inputs, Path(scratch))
-            python = self._make(Path(scratch, "pip"), progress)
-            report = Path(scratch, "report.json")
-            words = ["install", "--dry-run", "--ignore-installed", "--quiet"]
-            words += ["--report", str(report)]
-            words += [word for path in asked for word in ("-r", str(path))]
-            self._run(python, words, f"resolving {inputs.describe()}", progress)
-            return lock_of_report(json.loads(report.read_bytes()))
+        asked = _write_asked(inputs, place.scratch)
+        python = self._make(place.scratch / "pip", place, progress)
+        report = place.scratch / "report.json"
+        words = ["install", "--dry-run", "--ignore-installed", "--quiet"]
+        words += ["--report", str(report)]
+        words += [word for path in asked for word in ("-r", str(path))]
+        self._run(python, words, f"resolving {inputs.describe()}", place, progress)
+        return lock_of_report(json.loads(report.read_bytes()))
 
     def install(
-        self, lock: str, inputs: Inputs, directory: Path, progress: Progress, lock_fd: int
+        self, lock: str, inputs: Inputs, directory: Path, place: Workplace, progress: Progress
     ) -> None:
         """See `Tool`."""
-        doing = f"installing {count_packages(lock)}"
-        python = self._make(directory, progress, lock_fd)
-        with tempfile.TemporaryDirectory(prefix="sandbox-venv-") as scratch:
-            pinned = _write_lock(lock, inputs, Path(scratch))
-            words = ["install", "--quiet", "--no-deps", "-r", str(pinned)]
-            self._run(python, words, doing, progress, lock_fd)
+        python = self._make(directory, place, progress)
+        pinned = _write_lock(lock, inputs, place.scratch)
+        words = ["install", "--quiet", "--no-deps", "-r", str(pinned)]
+        self._run(python, words, f"installing {count_packages(lock)}", place, progress)
 
-    def _make(self, directory: Path, progress: Progress, lock_fd: int | None = None) -> str:
+    def _make(self, directory: Path, place: Workplace, progress: Progress) -> str:
         words = [base_python(), "-m", "venv", str(directory)]
         try:
-            run_tool(words, "making a virtual environment", progress, {}, lock_fd)
+            run_tool(words, "making a virtual environment", progress, {}, place.lock_fd)
         except HostError as error:
             raise HostError(
                 str(error), hint="install uv (`pip install uv`), or the package python3-venv"
@@ -170,15 +170,10 @@ class Pip:
         return str(directory / "bin/python")
 
     def _run(
-        self,
-        python: str,
-        words: Sequence[str],
-        doing: str,
-        progress: Progress,
-        lock_fd: int | None = None,
+        self, python: str, words: Sequence[str], doing: str, place: Workplace, progress: Progress
     ) -> None:
         quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "NO_COLOR": "1"}
-        run_tool([python, "-m", "pip", *words], doing, progress, quiet, lock_fd)
+        run_tool([python, "-m", "pip", *words], doing, progress, quiet, place.lock_fd)
 
 
 def lock_of_report(report: dict[str, Any]) -> str:

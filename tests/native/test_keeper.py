@@ -27,7 +27,7 @@ BUDGET_SEC = 1.0
 TIMEOUT_SEC = 20
 
 PRELUDE = textwrap.dedent(f"""
-    import json, os, select, signal, sys, tempfile, time
+    import json, os, select, signal, sys, time
     from sandbox.errors import *
     from sandbox.kernel.bare import BareGroup
     from sandbox.kernel.keeper import KeeperLauncher
@@ -38,9 +38,6 @@ PRELUDE = textwrap.dedent(f"""
     LOADS = {str(LOADS)!r}
     PYTHON = (os.path.realpath(sys.executable), "-I", "-S")
     MIB = 1 << 20
-
-    scratch = tempfile.TemporaryDirectory()
-    os.chdir(scratch.name)
 
     def launch(*argv, limits=Limits(), release=True, **settings):
         group = BareGroup("an-id", Roots())
@@ -77,12 +74,12 @@ Plain = Callable[..., Any]
 
 
 @pytest.fixture
-def plain(plain_user: Callable[..., Any]) -> Plain:
+def plain(plain_user: Callable[..., Any], plain_home: Path) -> Plain:
     """`plain(code)` runs code as a plain user and returns the value that it calls `answer`."""
 
     def run(code: str) -> Any:
         whole = f"{PRELUDE}\n{textwrap.dedent(code)}\nprint(); print(json.dumps(answer))"
-        done = plain_user("python", "-c", whole)
+        done = plain_user("python", "-c", whole, cwd=plain_home)
         assert done.status == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
 

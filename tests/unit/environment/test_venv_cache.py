@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ from sandbox.environment.venv_cache import VenvCache
 from sandbox.environment.venv_inputs import Inputs
 from sandbox.environment.venv_tools import (
     Uv,
+    Workplace,
     count_packages,
     find_tool,
     index_flags,
@@ -45,13 +47,15 @@ class FakeTool:
     installed: list[Path] = field(default_factory=list)
     fails: Callable[[], None] = lambda: None
 
-    def resolve(self, inputs: Inputs, progress: object) -> str:
+    def resolve(self, inputs: Inputs, place: Workplace, progress: object) -> str:
+        (place.scratch / "asked").touch()
         self.resolved += 1
         return self.lock
 
     def install(
-        self, lock: str, inputs: Inputs, directory: Path, progress: object, lock_fd: int
+        self, lock: str, inputs: Inputs, directory: Path, place: Workplace, progress: object
     ) -> None:
+        (place.scratch / "pinned").touch()
         directory.mkdir()
         (directory / "half").write_text(lock)
         self.fails()
@@ -128,6 +132,24 @@ def test_a_build_that_fails_leaves_nothing_and_can_be_tried_again(tmp_path: Path
     os.close(hold)
 
     assert Path(venv.directory, "half").exists()
+
+
+def test_what_resolving_took_is_gone_with_it_or_by_clean(tmp_path: Path) -> None:
+    cache = VenvCache(tmp_path)
+    _, hold = cache.provide(Inputs(digest="a"), FakeTool(), quiet)
+    os.close(hold)
+    (asked,) = (tmp_path / "venvs/inputs").iterdir()
+    assert not list(tmp_path.rglob("*scratch*"))
+
+    left = asked.with_suffix(".scratch")
+    left.mkdir()
+    (left / "named.txt").touch()
+    with asked.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert cache.remove_unfinished() == []
+    assert left.exists()
+    assert cache.remove_unfinished() == [asked.name]
+    assert not left.exists()
 
 
 def test_what_a_crash_has_left_is_built_anew(tmp_path: Path) -> None:
