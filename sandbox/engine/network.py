@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import KernelError
 from sandbox.kernel.group import Reader
 from sandbox.records.light import replace
+from sandbox.records.program import MARKS_VARIABLE, Program
 from sandbox.records.result import NetworkIo, RunWarning, Totals
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ SHARED = "the run shares the host's network"
 class RunNetwork:
     """What the engine knows of a run's network; without one of its own, the host's."""
 
-    def __init__(self, own: OwnNetwork | None, run_id: str) -> None:
+    def __init__(self, program: Program, run_id: str) -> None:
         """Prepare it; nothing is made yet."""
-        self._own = own
+        self._own = own = program.own_network
+        self._has_marks = os.fsencode(MARKS_VARIABLE) in program.environment
         self._made = _find_maker(own, run_id)
         self._traffic: Traffic | None = None
         self._before: tuple[NetworkIo, ...] = ()
@@ -70,8 +72,11 @@ class RunNetwork:
         return CountingReader(reader, self._traffic, self._before)
 
     def open_mailbox(self, name: bytes) -> int | None:
-        """Return a mailbox in the run's own network, where abstract names are its own, if any."""
-        if self._own is None:
+        """Return a mailbox in the run's own network, where abstract names are its own, if any.
+
+        A program that is not told where its marks go needs none.
+        """
+        if self._own is None or not self._has_marks:
             return None
         from sandbox.kernel.in_network import open_mailbox_inside
 

@@ -133,7 +133,7 @@ class _Run:
     def make_group(self) -> None:
         """Start the guard, then make the group and set its limits."""
         scope = self._ask_for_scope() if self.place.needs_scope else None
-        self.network = RunNetwork(self.prepared.program.own_network, self.run_id)
+        self.network = RunNetwork(self.prepared.program, self.run_id)
         self.backend = self.around.open_backend(
             self.place,
             self.around.roots,
