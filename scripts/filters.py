@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import textwrap
-import zlib
 from pathlib import Path
 
 from sandbox.kernel.capabilities import KEPT
@@ -13,18 +11,12 @@ from sandbox.kernel.syscalls import find_architecture
 
 FILE = Path(__file__).resolve().parents[1] / "sandbox/kernel/prebuilt_filters.py"
 MACHINES = ("x86_64", "aarch64")
-HEAD = '''"""Filters of system calls, built by `scripts/filters.py`; a test compares them."""
+HEAD = '''"""Filters of system calls, in hexadecimal, by `scripts/filters.py`; a test compares them.
+
+Not compressed: to load what would unpack them takes longer than the rest of a start with a filter.
+"""
 
 from __future__ import annotations
-
-
-def unpack(text: str) -> bytes:
-    """Return a filter as the kernel takes it."""
-    import zlib
-    from binascii import a2b_base64
-
-    return zlib.decompress(a2b_base64(text))
-
 
 '''
 
@@ -42,9 +34,8 @@ def build() -> str:
             if architecture is None:
                 raise SystemExit(f"there is no table of {machine}")
             code = assemble_policy(default_policy(architecture, capabilities))
-            text = base64.b64encode(zlib.compress(code, 9)).decode()
-            lines = "\n".join(textwrap.wrap(text, 96))
-            parts.append(f'    "{machine}": r"""\n{lines}\n""",\n')
+            lines = "\n".join(textwrap.wrap(code.hex(), 96))
+            parts.append(f'    "{machine}": """\n{lines}\n""",\n')
         parts.append(f'}}\n"""{what}, by machine."""\n\n')
     return "".join(parts).rstrip() + "\n"
 

@@ -139,8 +139,11 @@ class SecurityFlags:
                 )
         if not self.harden:
             return None
-        from sandbox.environment.security_flags import parse_places, parse_security_opts
         from sandbox.records.security import Harden
+
+        if not self.security_opt and not volumes:
+            return Harden()  # most runs: nothing is to be parsed, so nothing loaded
+        from sandbox.environment.security_flags import parse_places, parse_security_opts
 
         fields = parse_security_opts(self.security_opt or ())
         if not fields.pop("no_new_privileges", True):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from sandbox.environment.host import Prepared
 from sandbox.errors import StoreError
-from sandbox.kernel.scratch import find_file_system, remove_scratch
+from sandbox.kernel.files import find_file_system
+from sandbox.kernel.scratch import remove_scratch
 from sandbox.records.light import replace
 from sandbox.records.result import RunWarning
 

@@ -16,11 +16,11 @@ from sandbox.environment.network import find_own_network
 from sandbox.environment.security import find_filter
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel.capabilities import NAMES, read_held
+from sandbox.kernel.files import find_file_system
 from sandbox.kernel.in_place import can_be_apart
 from sandbox.kernel.landlock import describe_gaps
 from sandbox.kernel.libc import landlock_abi
 from sandbox.kernel.namespaces import flags_of
-from sandbox.kernel.scratch import find_file_system
 from sandbox.records.enclosure import Enclosure, IdMap, InPlace, Network
 from sandbox.records.light import replace
 from sandbox.records.program import MARKS_VARIABLE, Program

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+import struct
+from collections.abc import Iterable
 
+from sandbox.kernel.libc import library as _libc
 from sandbox.kernel.mount_calls import check
-
-_libc = ctypes.PyDLL(None, use_errno=True)
 
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_DROP = 24
@@ -48,14 +47,10 @@ def mask_of(names: Iterable[str]) -> int:
 KEPT_MASK = mask_of(KEPT)
 
 
-class _Header(ctypes.Structure):
-    _fields_: ClassVar[Sequence[Any]] = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
-
-
-class _Sets(ctypes.Structure):
-    _fields_: ClassVar[Sequence[Any]] = [
-        (name, ctypes.c_uint32) for name in ("effective", "permitted", "inheritable")
-    ]
+_HEADER = struct.Struct("=Ii")
+"""version, pid."""
+_SETS = struct.Struct("=6I")
+"""effective, permitted and inheritable: the lower halves, then the upper ones."""
 
 
 def read_held(status: str) -> int:
@@ -88,14 +83,14 @@ def reduce(mask: int = KEPT_MASK) -> None:
     Raises:
         OSError: the kernel refuses.
     """
-    header = _Header(version=_VERSION_3)
-    held = (_Sets * 2)()
-    check(_libc.capget(ctypes.byref(header), held))
-    for half, kept in zip(held, (mask & 0xFFFFFFFF, mask >> 32), strict=True):
-        half.effective &= kept
-        half.permitted &= kept
-        half.inheritable = 0
-    check(_libc.capset(ctypes.byref(header), held))
+    header = ctypes.create_string_buffer(_HEADER.pack(_VERSION_3, 0))
+    held = ctypes.create_string_buffer(_SETS.size)
+    check(_libc.capget(header, held))
+    effective, permitted, _, upper_effective, upper_permitted, _ = _SETS.unpack_from(held)
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    kept = (effective & low, permitted & low, 0, upper_effective & high, upper_permitted & high, 0)
+    _SETS.pack_into(held, 0, *kept)
+    check(_libc.capset(header, held))
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
 
 

@@ -238,3 +238,15 @@ def _subdirectories(directory: str) -> list[str]:
 def _scan(directory: str) -> list[str]:
     with os.scandir(directory) as entries:
         return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def find_file_system(path: Path, mountinfo: str = "/proc/self/mountinfo") -> str:
+    """Return the kind of file system that a directory is on, such as `ext4`; empty if unknown."""
+    number = path.stat().st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    with open(mountinfo, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
+        for line in file:
+            fields, _, rest = line.partition(" - ")
+            if fields.split()[2] == device:
+                return rest.split()[0]
+    return ""

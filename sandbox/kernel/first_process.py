@@ -1,8 +1,4 @@
-"""The first process of a PID namespace: what it does not hear, and one of ours that takes its part.
-
-The kernel keeps from a first process every signal that it does not handle. So a program that would
-end by SIGTERM anywhere else would go on; we do to it what the kernel does elsewhere.
-"""
+"""A process of ours that is the first of a PID namespace, in the place of the program."""
 
 from __future__ import annotations
 
@@ -12,52 +8,9 @@ from contextlib import suppress
 from typing import NoReturn
 
 from sandbox.kernel import capabilities, libc
-from sandbox.records.light import replace
-from sandbox.records.program import ExitStatus
 
-_ENDING = frozenset(
-    {
-        signal.SIGHUP,
-        signal.SIGINT,
-        signal.SIGQUIT,
-        signal.SIGTERM,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-    }
-)
-_MASKS = (b"SigBlk", b"SigIgn", b"SigCgt")
 _SIGNAL_BASE = 128
 _LOST = 255
-
-
-class FirstProcess:
-    """The supervisor's view of a program that is the first process of its namespace."""
-
-    def __init__(self, pid: int) -> None:
-        """Take its pid as the supervisor sees it."""
-        self._pid = pid
-        self._meant: int | None = None
-
-    def translate(self, number: int) -> int:
-        """Return what has to be sent for a signal to have its usual effect."""
-        if number not in _ENDING or self._minds(number):
-            return number
-        self._meant = number
-        return signal.SIGKILL
-
-    def _minds(self, number: int) -> bool:
-        """Return whether the program handles, ignores or blocks a signal; or is gone."""
-        from sandbox.kernel.processes import read_file
-
-        lines = read_file(f"/proc/{self._pid}/status").splitlines()
-        masks = [int(line[7:], 16) for line in lines if line[:6] in _MASKS]
-        return not masks or any(mask >> (number - 1) & 1 for mask in masks)
-
-    def as_meant(self, status: ExitStatus) -> ExitStatus:
-        """Return the end of the program by the signal that it was ended for."""
-        if self._meant is not None and status.signal == signal.SIGKILL:
-            return replace(status, signal=self._meant)
-        return status
 
 
 class Init:

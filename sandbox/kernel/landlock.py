@@ -11,13 +11,12 @@ import ctypes
 import errno
 import os
 import stat
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, ClassVar
 
+from sandbox.kernel.libc import library as _libc
 from sandbox.kernel.mount_calls import check
-
-_libc = ctypes.PyDLL(None, use_errno=True)
 
 _CREATE_RULESET = 444
 _ADD_RULE = 445
@@ -41,16 +40,11 @@ _READ = EXECUTE | READ_FILE | READ_DIR
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 
 
-class _Ruleset(ctypes.Structure):
-    _fields_: ClassVar[Any] = [
-        (name, ctypes.c_uint64) for name in ("handled_files", "handled_ports", "scoped")
-    ]
-
-
-class _Beneath(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"  # Python 3.14 wants to be told; the two fields are next to each other
-    _fields_: ClassVar[Any] = [("allowed", ctypes.c_uint64), ("fd", ctypes.c_int32)]
+_RULESET = struct.Struct("=QQQ")
+"""handled_access_fs, handled_access_net, scoped."""
+_OLD_RULESET_BYTES = 8
+_BENEATH = struct.Struct("=Qi")
+"""allowed_access and parent_fd, next to each other."""
 
 
 def handled_by(abi: int) -> int:
@@ -90,11 +84,9 @@ def confine(abi: int, writable: Iterable[str], devices: Iterable[str]) -> None:
     """
     handled = handled_by(abi)
     scoped = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= _SCOPE_ABI else 0
-    rules = _Ruleset(handled, 0, scoped)
-    size = ctypes.sizeof(rules) if scoped else 8
-    ruleset = check(
-        _libc.syscall(ctypes.c_long(_CREATE_RULESET), ctypes.byref(rules), ctypes.c_size_t(size), 0)
-    )
+    rules = _RULESET.pack(handled, 0, scoped)
+    size = ctypes.c_size_t(len(rules) if scoped else _OLD_RULESET_BYTES)
+    ruleset = check(_libc.syscall(ctypes.c_long(_CREATE_RULESET), rules, size, 0))
     try:
         _allow(ruleset, "/", _READ & handled)
         for path in writable:
@@ -112,9 +104,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         try:
             if not stat.S_ISDIR(os.fstat(fd).st_mode):
                 rights &= _OF_FILES
-            rule = _Beneath(rights, fd)
-            arguments = (ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
-            check(_libc.syscall(ctypes.c_long(_ADD_RULE), *arguments))
+            rule = _BENEATH.pack(rights, fd)
+            check(_libc.syscall(ctypes.c_long(_ADD_RULE), ruleset, _PATH_BENEATH, rule, 0))
         except OSError as exc:
             # A place in a file system of the kernel's own cannot be ruled on.
             if exc.errno != errno.EBADFD:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 from sandbox.errors import KernelError, SandboxError
 from sandbox.kernel import libc, lifeline
 from sandbox.kernel.birth import GO, READY, REPORT_BYTES, Birth, become, read_failure
-from sandbox.kernel.signals import SignalState, keep_exit_statuses
+from sandbox.kernel.signals import FirstProcess, SignalState, keep_exit_statuses
 from sandbox.records.light import dataclass
 from sandbox.records.program import ExitStatus, Program
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandbox.kernel.first_process import FirstProcess
     from sandbox.kernel.group import Group
 
 # Joining takes a millisecond; a host in great trouble may need long, a frozen group for ever.
@@ -260,8 +259,6 @@ def find_first(pid: int, program: Program) -> FirstProcess | None:
     enclosure = program.enclosure
     if enclosure is None or enclosure.has_init or not enclosure.has_own_processes:
         return None
-    from sandbox.kernel.first_process import FirstProcess
-
     return FirstProcess(pid)
 
 

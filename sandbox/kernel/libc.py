@@ -16,7 +16,9 @@ from typing import Any, ClassVar
 from sandbox.records.light import dataclass
 
 # PyDLL keeps the GIL and the errno of the call; none of these calls blocks.
-_libc = ctypes.PyDLL(None, use_errno=True)
+library = ctypes.PyDLL(None, use_errno=True)
+"""The C library, opened once: every module that opens it for itself costs a start its part."""
+_libc = library
 
 CLOCK_MONOTONIC = 1
 TFD_TIMER_ABSTIME = 1

@@ -10,10 +10,10 @@ import ctypes
 import fcntl
 import os
 import struct
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
-_libc = ctypes.PyDLL(None, use_errno=True)
+from sandbox.kernel.libc import library as _libc
 
 # Their numbers are the same on every architecture.
 _SYS_OPEN_TREE = 428
@@ -54,21 +54,11 @@ _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_: ClassVar[Sequence[Any]] = [
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    ]
-
-
-class _MountAttr(ctypes.Structure):
-    _fields_: ClassVar[Sequence[Any]] = [
-        ("attr_set", ctypes.c_uint64),
-        ("attr_clr", ctypes.c_uint64),
-        ("propagation", ctypes.c_uint64),
-        ("userns_fd", ctypes.c_uint64),
-    ]
+# Packed by hand: to define a structure of ctypes takes longer than all that is done with it.
+_OPEN_HOW = struct.Struct("=QQQ")
+"""flags, mode, resolve."""
+_MOUNT_ATTR = struct.Struct("=QQQQ")
+"""attr_set, attr_clr, propagation, userns_fd."""
 
 
 def _call(number: int, *arguments: Any) -> int:
@@ -101,9 +91,9 @@ def open_in(root_fd: int, path: bytes, flags: int, *, follow: bool = True) -> in
         OSError: as of `open`; ELOOP for a link of /proc that leads elsewhere.
     """
     resolve = _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS
-    how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve if follow else resolve | _RESOLVE_NO_SYMLINKS)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
-    return _call(_SYS_OPENAT2, root_fd, ctypes.c_char_p(path), ctypes.byref(how), size)
+    resolve |= 0 if follow else _RESOLVE_NO_SYMLINKS
+    how = _OPEN_HOW.pack(flags | os.O_CLOEXEC, 0, resolve)
+    return _call(_SYS_OPENAT2, root_fd, path, how, ctypes.c_size_t(len(how)))
 
 
 def unshare(flags: int) -> None:
@@ -188,11 +178,10 @@ def restrict_mount(mount_fd: int, attributes: int, *, recursive: bool = False) -
     Raises:
         OSError: the kernel is older than 5.12, or refuses.
     """
-    how = _MountAttr(attr_set=attributes)
+    how = _MOUNT_ATTR.pack(attributes, 0, 0, 0)
     flags = _AT_EMPTY_PATH | (_AT_RECURSIVE if recursive else 0)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
-    empty = ctypes.c_char_p(b"")
-    _call(_SYS_MOUNT_SETATTR, mount_fd, empty, ctypes.c_uint(flags), ctypes.byref(how), size)
+    size = ctypes.c_size_t(len(how))
+    _call(_SYS_MOUNT_SETATTR, mount_fd, b"", ctypes.c_uint(flags), how, size)
 
 
 def make_mounts_private() -> None:

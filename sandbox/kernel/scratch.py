@@ -30,18 +30,6 @@ def remove_scratch(path: Path, ids: IdMap | None) -> bool:
     return not path.exists()
 
 
-def find_file_system(path: Path, mountinfo: str = "/proc/self/mountinfo") -> str:
-    """Return the kind of file system that a directory is on, such as `ext4`; empty if unknown."""
-    number = path.stat().st_dev
-    device = f"{os.major(number)}:{os.minor(number)}"
-    with open(mountinfo, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123
-        for line in file:
-            fields, _, rest = line.partition(" - ")
-            if fields.split()[2] == device:
-                return rest.split()[0]
-    return ""
-
-
 def _remove(path: Path) -> None:
     with suppress(OSError):
         parent = os.open(path.parent, _OPEN)

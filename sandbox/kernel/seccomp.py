@@ -12,9 +12,8 @@ from collections.abc import Collection
 from typing import Any, ClassVar
 
 from sandbox.kernel.capabilities import KEPT
-from sandbox.kernel.prebuilt_filters import DOCKERS, POWERLESS, unpack
-
-_libc = ctypes.PyDLL(None, use_errno=True)
+from sandbox.kernel.libc import library as _libc
+from sandbox.kernel.prebuilt_filters import DOCKERS, POWERLESS
 
 _CALLS = {"x86_64": 317, "aarch64": 277}
 _PR_SET_SECCOMP = 22
@@ -37,7 +36,7 @@ def default_filter(capabilities: Collection[str]) -> bytes | None:
     names = frozenset(capabilities)
     prebuilt = {frozenset(KEPT): DOCKERS, frozenset[str](): POWERLESS}.get(names, {}).get(machine)
     if prebuilt is not None:
-        return unpack(prebuilt)
+        return bytes.fromhex(prebuilt)
     from sandbox.kernel.seccomp_policy import assemble_policy, default_policy
     from sandbox.kernel.syscalls import find_architecture
 

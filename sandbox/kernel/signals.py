@@ -12,7 +12,8 @@ from typing import Any
 
 from sandbox.errors import KernelError
 from sandbox.kernel.libc import SignalSet
-from sandbox.records.light import dataclass
+from sandbox.records.light import dataclass, replace
+from sandbox.records.program import ExitStatus
 
 _Handler = Callable[[int, FrameType | None], Any] | int | signal.Handlers | None
 
@@ -102,3 +103,51 @@ def _read_masks() -> dict[bytes, int]:
 
 def _numbers(mask: int) -> list[int]:
     return [number for number in range(1, mask.bit_length() + 1) if mask >> (number - 1) & 1]
+
+
+_ENDING = frozenset(
+    {
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTERM,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    }
+)
+"""Those that end a program which does nothing about them, and may be sent to it."""
+_MASKS = (b"SigBlk", b"SigIgn", b"SigCgt")
+
+
+class FirstProcess:
+    """The supervisor's view of a program that is the first process of its namespace.
+
+    The kernel keeps from a first process every signal that it does not handle. So a program that
+    would end by SIGTERM anywhere else would go on; we do to it what the kernel does elsewhere.
+    """
+
+    def __init__(self, pid: int) -> None:
+        """Take its pid as the supervisor sees it."""
+        self._pid = pid
+        self._meant: int | None = None
+
+    def translate(self, number: int) -> int:
+        """Return what has to be sent for a signal to have its usual effect."""
+        if number not in _ENDING or self._minds(number):
+            return number
+        self._meant = number
+        return signal.SIGKILL
+
+    def _minds(self, number: int) -> bool:
+        """Return whether the program handles, ignores or blocks a signal; or is gone."""
+        from sandbox.kernel.processes import read_file
+
+        lines = read_file(f"/proc/{self._pid}/status").splitlines()
+        masks = [int(line[7:], 16) for line in lines if line[:6] in _MASKS]
+        return not masks or any(mask >> (number - 1) & 1 for mask in masks)
+
+    def as_meant(self, status: ExitStatus) -> ExitStatus:
+        """Return the end of the program by the signal that it was ended for."""
+        if self._meant is not None and status.signal == signal.SIGKILL:
+            return replace(status, signal=self._meant)
+        return status

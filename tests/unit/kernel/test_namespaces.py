@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from sandbox.kernel.birth import Failure, Step
+from sandbox.kernel.files import find_file_system
 from sandbox.kernel.launch_error import to_error
 from sandbox.kernel.namespaces import clone_error, find_ids, flags_of
 from sandbox.kernel.roots import Roots
-from sandbox.kernel.scratch import find_file_system, remove_scratch
+from sandbox.kernel.scratch import remove_scratch
 from sandbox.records.enclosure import Enclosure, IdMap, Network, OwnNetwork
 from sandbox.records.program import Program
 

@@ -14,7 +14,7 @@ from sandbox.errors import SpecError
 from sandbox.kernel import call_filter
 from sandbox.kernel.call_filter import Check, Comparison, Policy, Rule
 from sandbox.kernel.capabilities import KEPT
-from sandbox.kernel.prebuilt_filters import DOCKERS, POWERLESS, unpack
+from sandbox.kernel.prebuilt_filters import DOCKERS, POWERLESS
 from sandbox.kernel.seccomp_policy import MISSING, REFUSED, assemble_policy, default_policy
 from sandbox.kernel.seccomp_profile import Circumstances, parse_profile
 from sandbox.kernel.syscalls import X32_BIT, Architecture, find_architecture
@@ -365,4 +365,4 @@ def test_the_prebuilt_filters_are_of_the_policy(
 ) -> None:
     code = assemble_policy(default_policy(architecture(machine), capabilities))
 
-    assert unpack(prebuilt[machine]) == code, "run `.venv/bin/python scripts/filters.py`"
+    assert bytes.fromhex(prebuilt[machine]) == code, "run `.venv/bin/python scripts/filters.py`"
