@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import SpecError
 from sandbox.records.codec import to_plain
 from sandbox.records.light import dataclass, field, replace
+from sandbox.records.ports import PublishedPort, check_ports
 from sandbox.records.venv import Venv
 from sandbox.units import UNLIMITED, format_size, parse_size
 
@@ -281,6 +282,8 @@ class RunSpec:
     """A root file system of its own; None runs it on the host's."""
     network: str = "host"
     """`host`, `none` or `private`, on the host's own root; a `root` has its own word for it."""
+    ports: tuple[PublishedPort, ...] = ()
+    """Of the host, that lead into a private network."""
     harden: Harden | None = None
     """What holds the program back on the host's own root; None leaves it the user's."""
     thread_hints: bool = True
@@ -300,6 +303,7 @@ class RunSpec:
             self._check_beside_root()
         if self.network not in NETWORKS:
             raise SpecError(f"there is no network `{self.network}`", hint=" or ".join(NETWORKS))
+        check_ports(self.ports, self.network_name)
         if any("\0" in part for part in self.command):
             raise SpecError("a command cannot hold a NUL character")
         for key, value in self.environment.items():

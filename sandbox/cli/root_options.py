@@ -12,6 +12,7 @@ from sandbox.units import parse_size
 
 if TYPE_CHECKING:
     from sandbox.records.enclosure import RootSpec
+    from sandbox.records.ports import PublishedPort
     from sandbox.records.security import Harden
 
 _PANEL = "Root file system"
@@ -109,6 +110,16 @@ NetworkFlag = Annotated[
         help="The host's network, one of its own, or none; also without --image and --rootfs.",
     ),
 ]
+Publish = Annotated[
+    list[str] | None,
+    option(
+        "--publish",
+        "-p",
+        panel=_PANEL,
+        metavar="[[IP:]HOSTPORT:]PORT[/udp]",
+        help="Let a port of the host lead to one of a private network; a free one if none is said.",
+    ),
+]
 InitFlag = Annotated[
     bool,
     option(
@@ -117,6 +128,19 @@ InitFlag = Annotated[
         help="Put a process of ours before it, which reaps orphans and passes signals on.",
     ),
 ]
+
+
+def parse_ports(texts: list[str] | None) -> "tuple[PublishedPort, ...]":
+    """Return what --publish asks for.
+
+    Raises:
+        SpecError: one of them is no port.
+    """
+    if not texts:
+        return ()
+    from sandbox.environment.port_flags import parse_all
+
+    return parse_all(texts)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.errors import KernelError
 from sandbox.kernel.group import Reader
 from sandbox.records.light import replace
+from sandbox.records.ports import PublishedPort
 from sandbox.records.program import MARKS_VARIABLE, Program
 from sandbox.records.result import NetworkIo, RunWarning, Totals
 
@@ -26,7 +27,7 @@ class RunNetwork:
     """What the engine knows of a run's network; without one of its own, the host's."""
 
     def __init__(self, program: Program, run_id: str) -> None:
-        """Prepare it; nothing is made yet."""
+        """Prepare it; nothing is made yet, and no port of the host's taken."""
         self._own = own = program.own_network
         self._has_marks = os.fsencode(MARKS_VARIABLE) in program.environment
         self._made = _find_maker(own, run_id)
@@ -39,6 +40,11 @@ class RunNetwork:
     def lease(self) -> str:
         """Return what a guard has to release; empty for nothing."""
         return "" if self._own is None else self._own.lease
+
+    @property
+    def ports(self) -> tuple[PublishedPort, ...]:
+        """Return the ports of the host that lead inside, once it is connected."""
+        return () if self._made is None else self._made.ports
 
     def connect(self, pid: int) -> None:
         """Give the network namespace of a process its interfaces, if it is to have some.
@@ -122,7 +128,7 @@ def _find_maker(own: OwnNetwork | None, run_id: str) -> PrivateNetwork | UserNet
     if own.lease:
         from sandbox.kernel.private_network import PrivateNetwork
 
-        return PrivateNetwork(run_id, own.lease)
+        return PrivateNetwork(run_id, own.lease, own.ports)
     from sandbox.kernel.user_network import UserNetwork
 
-    return UserNetwork()
+    return UserNetwork(own.ports)

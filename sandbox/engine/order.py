@@ -210,8 +210,7 @@ class _Run:
         self._listen()
         self._start_energy()
         self.sampler.first()
-        started_ns, started_utc_ns = monotonic(), utc_ns()
-        self.result = replace(self.result, started_ns=started_ns, started_utc_ns=started_utc_ns)
+        self.result = replace(self.result, started_ns=monotonic(), started_utc_ns=utc_ns())
         try:
             child.release()
         except LaunchError as error:
@@ -228,7 +227,7 @@ class _Run:
             spec=self.spec,
             cpus=self._most_cpus(),
             emit=self._emit,
-            started_ns=started_ns,
+            started_ns=self.result.started_ns,
             stop_fd=self.around.stop_fd,
         )
         return self.watch.run()
@@ -364,6 +363,7 @@ class _Run:
             root=self.prepared.root_made,
             protections=self.prepared.protections,
             thread_hints=self.prepared.thread_hints,
+            ports=self.network.ports,
             groups=tuple(map(str, self.group.directories)),
             directory=None if self.directory.path is None else str(self.directory.path),
             versions={

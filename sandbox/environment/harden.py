@@ -109,7 +109,7 @@ def _take_apart(
         program,
         environment=environment,
         directory=workdir,
-        own_network=find_own_network(Network(spec.network), run_id, ids),
+        own_network=find_own_network(Network(spec.network), run_id, ids, ports=spec.ports),
         enclosure=Enclosure(
             in_place=place,
             ids=ids,

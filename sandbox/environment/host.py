@@ -116,7 +116,9 @@ def _with_own_network(prepared: Prepared, spec: RunSpec, run_id: str) -> Prepare
     from sandbox.records.enclosure import Network
 
     kind = Network(spec.network)
-    program = replace(prepared.program, own_network=find_own_network(kind, run_id))
+    program = replace(
+        prepared.program, own_network=find_own_network(kind, run_id, ports=spec.ports)
+    )
     return replace(prepared, program=program, warnings=tuple(warn_of_host_names(kind)))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sandbox.records.enclosure import IdMap, Network, OwnNetwork
+from sandbox.records.ports import PublishedPort
 from sandbox.records.result import RunWarning
 
 _RESOLV_CONF = "/etc/resolv.conf"
@@ -15,13 +16,16 @@ _LARGEST_FILE_BYTES = 1 << 20
 _LOOPBACK = ("127.", "::1", "0.0.0.0", "::ffff:127.")  # noqa: S104 - nothing is bound to it
 
 
-def find_own_network(kind: Network, run_id: str, ids: IdMap | None = None) -> OwnNetwork | None:
+def find_own_network(
+    kind: Network, run_id: str, ids: IdMap | None = None, *, ports: Sequence[PublishedPort] = ()
+) -> OwnNetwork | None:
     """Return the network namespace that a run takes; None for the host's.
 
     Args:
         kind: Which network was asked for.
         run_id: The run's.
         ids: Of the root file system's user namespace; a plain user without one gets one for this.
+        ports: Of the host, that are to lead inside.
     """
     if kind is Network.HOST:
         return None
@@ -30,10 +34,10 @@ def find_own_network(kind: Network, run_id: str, ids: IdMap | None = None) -> Ow
             return OwnNetwork(kind=kind)
         from sandbox.kernel.forwarding import lease_path
 
-        return OwnNetwork(kind=kind, lease=lease_path(run_id))
+        return OwnNetwork(kind=kind, lease=lease_path(run_id), ports=tuple(ports))
     uid, gid = os.geteuid(), os.getegid()
     single = IdMap(uids=((uid, uid, 1),), gids=((gid, gid, 1),))
-    return OwnNetwork(kind=kind, ids=ids or single)
+    return OwnNetwork(kind=kind, ids=ids or single, ports=tuple(ports))
 
 
 def find_resolv_conf(kind: Network) -> str:

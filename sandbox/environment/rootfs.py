@@ -143,7 +143,7 @@ def prepare_in_root(
         user=_user(account, ids),
         rlimits=rlimits,
         enclosure=enclosure,
-        own_network=find_own_network(root_spec.network, run_id, ids),
+        own_network=find_own_network(root_spec.network, run_id, ids, ports=spec.ports),
     )
     root_files = _files(hostname, root_spec)
     return Prepared(

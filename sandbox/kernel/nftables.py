@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from sandbox.kernel import netlink
+from sandbox.kernel import nft_words as words
 from sandbox.kernel.netlink import Netlink, attribute, nested, text
+from sandbox.records.ports import ANY_ADDRESS, PublishedPort
 
 _SUBSYSTEM = 10
 _BATCH_BEGIN, _BATCH_END = 0x10, 0x11
@@ -25,21 +27,26 @@ _TABLE_NAME, _TABLE_FLAGS = 1, 2
 _CHAIN_TABLE, _CHAIN_NAME, _CHAIN_HOOK, _CHAIN_POLICY, _CHAIN_TYPE = 1, 3, 4, 5, 7
 _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
 _RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
-_EXPRESSION_NAME, _EXPRESSION_DATA, _ELEMENT = 1, 2, 1
 
-_HOOK_FORWARD, _HOOK_POSTROUTING = 2, 4
+_HOOK_PREROUTING, _HOOK_FORWARD, _HOOK_OUTPUT, _HOOK_POSTROUTING = 0, 2, 3, 4
+_PRIORITY_FIRST, _PRIORITY_DESTINATION_NAT = -300, -100
 _PRIORITY_FILTER, _PRIORITY_SOURCE_NAT = 0, 100
-_DROP, _ACCEPT = 0, 1
-_REGISTER, _VERDICT = 1, 0
-_EQUAL, _UNEQUAL = 0, 1
-_META_IN, _META_OUT = 6, 7
-_CT_STATE, _ESTABLISHED_OR_RELATED, _NEW = 0, 0x2 | 0x4, 0x8
-_NETWORK_HEADER, _SOURCE_AT, _ADDRESS_BYTES = 1, 12, 4
-_NAME_BYTES = 16
+_LOOPBACK, _LOOPBACK_BITS = 0x7F000000, 8
+
+
+Rule = tuple[str, list[bytes]]
+"""Its expressions, and the chain that it belongs to."""
 
 
 def make_table(  # noqa: PLR0913 - all that the rules are about
-    filters: Netlink, table: str, *, veth: str, address: int, prefix: str, opened: Iterable[str]
+    filters: Netlink,
+    table: str,
+    *,
+    veth: str,
+    address: int,
+    prefix: str,
+    opened: Iterable[str],
+    ports: Sequence[PublishedPort] = (),
 ) -> None:
     """Make all the rules of one run, at once.
 
@@ -50,33 +57,81 @@ def make_table(  # noqa: PLR0913 - all that the rules are about
         address: The run's own, which the host's takes the place of on the way out.
         prefix: What the names of all such ends begin with.
         opened: Interfaces that forward for our sake alone: from these nothing new goes elsewhere.
+        ports: Those of the host that lead to the run's.
 
     Raises:
         OSError: this kernel lacks a part of nf_tables, or is older than 5.12 (EINVAL,
             EOPNOTSUPP); or not allowed.
     """
-    out = _interface(_META_OUT, _EQUAL, veth)
-    known = _state(_ESTABLISHED_OR_RELATED)
-    rules = [
-        ("nat", [*_source(address), *_interface(_META_OUT, _UNEQUAL, veth), _expression("masq")]),
-        ("forward", [*out, *known, _verdict(_ACCEPT)]),
-        ("forward", [*out, _verdict(_DROP)]),
+    chains = [
+        _chain(table, "nat", "nat", (_HOOK_POSTROUTING, _PRIORITY_SOURCE_NAT)),
+        _chain(table, "forward", "filter", (_HOOK_FORWARD, _PRIORITY_FILTER)),
     ]
-    for name in opened:
-        into = _interface(_META_IN, _EQUAL, name)
-        other = _compare_start(_META_OUT, _UNEQUAL, prefix.encode())
-        rules.append(("forward", [*into, *other, *_state(_NEW), _verdict(_DROP)]))
+    rules = [*_list_published(veth, address, ports)]
+    if ports:
+        chains += [
+            _chain(table, "forged", "filter", (_HOOK_PREROUTING, _PRIORITY_FIRST)),
+            _chain(table, "arriving", "nat", (_HOOK_PREROUTING, _PRIORITY_DESTINATION_NAT)),
+            _chain(table, "leaving", "nat", (_HOOK_OUTPUT, _PRIORITY_DESTINATION_NAT)),
+        ]
+    rules += _list_basic(veth, address, prefix, opened)
     begin = _HEAD.pack(socket.AF_UNSPEC, 0, _SUBSYSTEM)
-    flags = attribute(_TABLE_FLAGS, _number(_OWNER))
+    flags = attribute(_TABLE_FLAGS, words.number(_OWNER))
     messages = [
         (_BATCH_BEGIN, begin, 0),
         (_kind(_NEW_TABLE), _IPV4 + text(_TABLE_NAME, table) + flags, netlink.CREATE),
-        _chain(table, "nat", "nat", (_HOOK_POSTROUTING, _PRIORITY_SOURCE_NAT)),
-        _chain(table, "forward", "filter", (_HOOK_FORWARD, _PRIORITY_FILTER)),
+        *chains,
         *(_rule(table, chain, expressions) for chain, expressions in rules),
         (_BATCH_END, begin, 0),
     ]
     filters.batch(messages)
+
+
+def _list_basic(veth: str, address: int, prefix: str, opened: Iterable[str]) -> list[Rule]:
+    """Return what lets a run out, and nobody in."""
+    out = words.interface(words.META_OUT, words.EQUAL, veth)
+    elsewhere = words.interface(words.META_OUT, words.UNEQUAL, veth)
+    source = words.address(words.SOURCE, address)
+    known = words.state(words.ESTABLISHED_OR_RELATED)
+    rules = [
+        ("nat", [*source, *elsewhere, words.masquerade()]),
+        ("forward", [*out, *known, words.verdict(words.ACCEPT)]),
+        ("forward", [*out, words.verdict(words.DROP)]),
+    ]
+    for name in opened:
+        into = words.interface(words.META_IN, words.EQUAL, name)
+        other = words.compare_start(words.META_OUT, words.UNEQUAL, prefix.encode())
+        new = words.state(words.NEW)
+        rules.append(("forward", [*into, *other, *new, words.verdict(words.DROP)]))
+    return rules
+
+
+def _list_published(veth: str, address: int, ports: Sequence[PublishedPort]) -> Iterator[Rule]:
+    """Yield what lets others in by ports of the host's; before the rules that let nobody in.
+
+    The host's own programs come by its loopback: `private_network` lets these addresses pass the
+    pair, and what the run itself sends with such an address, which only a forger would, is dropped.
+    """
+    if not ports:
+        return
+    into = words.interface(words.META_IN, words.EQUAL, veth)
+    out = words.interface(words.META_OUT, words.EQUAL, veth)
+    for place in (words.SOURCE, words.DESTINATION):
+        forged = words.address(place, _LOOPBACK, _LOOPBACK_BITS)
+        yield "forged", [*into, *forged, words.verdict(words.DROP)]
+    for port in ports:
+        here = words.to_this_host()
+        if port.host_address != ANY_ADDRESS:
+            wanted = int.from_bytes(socket.inet_aton(port.host_address), "big")
+            here = words.address(words.DESTINATION, wanted)
+        asked = words.to_port(port.protocol, port.host_port or 0)
+        for chain in ("arriving", "leaving"):
+            yield chain, [*here, *asked, *words.send_to(address, port.container_port)]
+    # Answers to the loopback, and to the run by its own port, have to come back by the host.
+    from_loopback = words.address(words.SOURCE, _LOOPBACK, _LOOPBACK_BITS)
+    for source in (from_loopback, words.address(words.SOURCE, address)):
+        yield "nat", [*out, *source, words.masquerade()]
+    yield "forward", [*out, *words.redirected(), words.verdict(words.ACCEPT)]
 
 
 def find_closed(filters: Netlink, prefix: str) -> Iterator[str]:
@@ -100,8 +155,8 @@ def find_closed(filters: Netlink, prefix: str) -> Iterator[str]:
 def _is_closed(chain: dict[int, bytes]) -> bool:
     hook = netlink.parse_attributes(chain.get(_CHAIN_HOOK, b""))
     return (
-        hook.get(_HOOK_NUMBER) == _number(_HOOK_FORWARD)
-        and chain.get(_CHAIN_POLICY) == _number(_DROP)
+        hook.get(_HOOK_NUMBER) == words.number(_HOOK_FORWARD)
+        and chain.get(_CHAIN_POLICY) == words.number(words.DROP)
         and _name(chain.get(_CHAIN_TYPE, b"")) == "filter"
     )
 
@@ -122,78 +177,18 @@ def _kind(number: int) -> int:
     return _SUBSYSTEM << 8 | number
 
 
-def _number(value: int) -> bytes:
-    return struct.pack("!I", value)
-
-
 def _chain(table: str, name: str, kind: str, place: tuple[int, int]) -> tuple[int, bytes, int]:
     hook, priority = place
     at = nested(
         _CHAIN_HOOK,
-        attribute(_HOOK_NUMBER, _number(hook)),
-        attribute(_HOOK_PRIORITY, _number(priority)),
+        attribute(_HOOK_NUMBER, words.number(hook)),
+        attribute(_HOOK_PRIORITY, words.number(priority)),
     )
     body = _IPV4 + text(_CHAIN_TABLE, table) + text(_CHAIN_NAME, name) + at
-    body += attribute(_CHAIN_POLICY, _number(_ACCEPT)) + text(_CHAIN_TYPE, kind)
+    body += attribute(_CHAIN_POLICY, words.number(words.ACCEPT)) + text(_CHAIN_TYPE, kind)
     return _kind(_NEW_CHAIN), body, netlink.CREATE
 
 
 def _rule(table: str, chain: str, expressions: Iterable[bytes]) -> tuple[int, bytes, int]:
     body = _IPV4 + text(_RULE_TABLE, table) + text(_RULE_CHAIN, chain)
     return _kind(_NEW_RULE), body + nested(_RULE_EXPRESSIONS, *expressions), netlink.APPEND
-
-
-def _expression(name: str, *parts: bytes) -> bytes:
-    return nested(_ELEMENT, text(_EXPRESSION_NAME, name), nested(_EXPRESSION_DATA, *parts))
-
-
-def _compare(operation: int, value: bytes) -> bytes:
-    return _expression(
-        "cmp",
-        attribute(1, _number(_REGISTER)),
-        attribute(2, _number(operation)),
-        nested(3, attribute(1, value)),
-    )
-
-
-def _compare_start(key: int, operation: int, value: bytes) -> list[bytes]:
-    """Compare the beginning of a name: as much as there is of the value."""
-    load = _expression("meta", attribute(1, _number(_REGISTER)), attribute(2, _number(key)))
-    return [load, _compare(operation, value)]
-
-
-def _interface(key: int, operation: int, name: str) -> list[bytes]:
-    return _compare_start(key, operation, name.encode().ljust(_NAME_BYTES, b"\0"))
-
-
-def _source(address: int) -> list[bytes]:
-    load = _expression(
-        "payload",
-        attribute(1, _number(_REGISTER)),
-        attribute(2, _number(_NETWORK_HEADER)),
-        attribute(3, _number(_SOURCE_AT)),
-        attribute(4, _number(_ADDRESS_BYTES)),
-    )
-    return [load, _compare(_EQUAL, struct.pack("!I", address))]
-
-
-def _state(bits: int) -> list[bytes]:
-    """Let pass on what is in one of the states; conntrack's bits are in the host's order."""
-    load = _expression("ct", attribute(1, _number(_REGISTER)), attribute(2, _number(_CT_STATE)))
-    mask = _expression(
-        "bitwise",
-        attribute(1, _number(_REGISTER)),
-        attribute(2, _number(_REGISTER)),
-        attribute(3, _number(4)),
-        nested(4, attribute(1, struct.pack("=I", bits))),
-        nested(5, attribute(1, bytes(4))),
-    )
-    return [load, mask, _compare(_UNEQUAL, bytes(4))]
-
-
-def _verdict(code: int) -> bytes:
-    return _expression(
-        "immediate",
-        attribute(1, _number(_VERDICT)),
-        nested(2, nested(2, attribute(1, _number(code)))),
-    )

@@ -12,13 +12,15 @@ import os
 import socket
 import struct
 from collections.abc import Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import NoReturn
 
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel import forwarding, links, nftables
 from sandbox.kernel.in_network import inside
 from sandbox.kernel.netlink import NETFILTER, ROUTE, Netlink
+from sandbox.kernel.ports import reserve
+from sandbox.records.ports import ANY_ADDRESS, PublishedPort
 
 PREFIX = "sbx"
 """What the names of the host's ends begin with; the run's id follows, and fills 15 characters."""
@@ -33,6 +35,10 @@ _USUAL_MTU = 1500
 _SIOCGIFMTU = 0x8921
 _MTU_REQUEST = struct.Struct("=16si20x")
 _LOOPBACK = "lo"
+_FROM_LOOPBACK = (ANY_ADDRESS, "127.")
+_LOCALNET = "/proc/sys/net/ipv4/conf/{}/route_localnet"
+"""Whether packets of the loopback's addresses may leave by an interface; it goes with that."""
+_MODULES = "veth nf_tables nft_masq nft_nat nft_ct nft_fib_ipv4"
 _OPEN_INSIDE = {"ip_unprivileged_port_start": "0", "ping_group_range": "0 2147483647"}
 """Whoever is inside may use all ports and ping, as with docker: nobody else is there."""
 
@@ -42,9 +48,13 @@ HINT_RIGHTS = "it takes root with CAP_NET_ADMIN and CAP_SYS_ADMIN; --network non
 class PrivateNetwork:
     """The network of one run."""
 
-    def __init__(self, run_id: str, lease: str) -> None:
+    def __init__(self, run_id: str, lease: str, ports: Sequence[PublishedPort] = ()) -> None:
         """Name its parts; nothing is made yet. Whoever ends the run otherwise has the lease."""
         self._lease = lease
+        self._asked = ports
+        self._reserved = ExitStack()
+        self.ports: tuple[PublishedPort, ...] = ()
+        """Those of the host that lead inside, once it is connected."""
         self.warnings: list[tuple[str, str]] = []
         """What makes it weaker than it should be, each with what helps."""
         self._veth = f"{PREFIX}{run_id}"
@@ -60,6 +70,7 @@ class PrivateNetwork:
             HostError: this host cannot; nothing is left once `close` was called.
         """
         self.close()  # a child before this one did not get so far
+        self.ports = reserve(self._asked, self._reserved)
         doing = "open netlink"
         try:
             self._links, self._filters = Netlink(ROUTE), Netlink(NETFILTER)
@@ -86,7 +97,11 @@ class PrivateNetwork:
                 address=network + 2,
                 prefix=PREFIX,
                 opened=opened,
+                ports=self.ports,
             )
+            if any(port.host_address.startswith(_FROM_LOOPBACK) for port in self.ports):
+                doing = "let the host's loopback in (/proc/sys/net/ipv4/conf)"
+                forwarding.write_text(_LOCALNET.format(self._veth), "1")
             self._look_for_others(self._filters)
         except OSError as exc:
             _refuse(exc, doing)
@@ -114,6 +129,7 @@ class PrivateNetwork:
         if self._filters is not None:
             self._filters.close()
             self._filters = None
+        self._reserved.close()  # after the rules: nothing that comes is for us
         if self._lease_fd is not None:
             os.close(self._lease_fd)
             self._lease_fd = None
@@ -126,7 +142,7 @@ def _refuse(exc: OSError, doing: str) -> NoReturn:
     if exc.errno in {errno.EPERM, errno.EACCES, errno.EROFS}:
         hint = HINT_RIGHTS
     elif exc.errno in {errno.EOPNOTSUPP, errno.ENOENT, errno.EPROTONOSUPPORT, errno.EINVAL}:
-        hint = "the kernel lacks a part: `modprobe -a veth nf_tables nft_masq nft_ct` may bring it"
+        hint = f"the kernel lacks a part: `modprobe -a {_MODULES}` may bring it"
     raise HostError(
         f"cannot make a private network: {doing}: {exc.strerror or exc}", hint=hint
     ) from exc

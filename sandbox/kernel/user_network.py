@@ -11,14 +11,17 @@ import select
 import shutil
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from typing import ClassVar
 
 from sandbox.errors import HostError, KernelError
 from sandbox.kernel import lifeline
 from sandbox.kernel.guard import inheritable_fds
+from sandbox.kernel.ports import reserve
 from sandbox.kernel.processes import read_file
 from sandbox.kernel.signals import keep_exit_statuses
+from sandbox.records.ports import PublishedPort
 
 _SHELL = "/bin/sh"
 _SCRIPT = """trap '' HUP INT QUIT TERM
@@ -31,6 +34,8 @@ wait
 _PATIENCE_SEC = 10.0
 _STEP_MS = 5
 _SAID_BYTES = 4096
+_SHUT = ("-T", "none", "-U", "none")
+_HINT_PASTA = "`apt install passt` brings it; as root none is needed"
 _HINT = "`apt install passt` (or slirp4netns) brings one; as root none is needed"
 
 
@@ -39,8 +44,11 @@ class UserNetwork:
 
     warnings: ClassVar[tuple[tuple[str, str], ...]] = ()
 
-    def __init__(self) -> None:
+    def __init__(self, ports: Sequence[PublishedPort] = ()) -> None:
         """Start nothing yet."""
+        self._asked = ports
+        self.ports: tuple[PublishedPort, ...] = ()
+        """Those of the host that lead inside, once it is connected."""
         self._pid: int | None = None
         self._lifeline_fd = -1
         self._said_fd = -1
@@ -53,7 +61,9 @@ class UserNetwork:
             KernelError: no process can be started.
         """
         self.close()  # a child before this one did not get so far
-        command = find_carrier(pid)
+        with ExitStack() as reserved:  # found, and left for the carrier to take
+            self.ports = reserve(self._asked, reserved)
+        command = find_carrier(pid, self.ports)
         self._start(command)
         deadline = time.monotonic() + _PATIENCE_SEC
         poll = select.poll()
@@ -112,19 +122,21 @@ class UserNetwork:
             self._said_fd = -1
 
 
-def find_carrier(pid: int) -> list[str]:
+def find_carrier(pid: int, ports: Sequence[PublishedPort] = ()) -> list[str]:
     """Return the command that carries the packets of a process's network namespace.
 
-    It lets nothing in: neither ports of the host's inside, nor the host's loopback.
+    It lets nothing in but by these ports: else neither ports of the host's, nor its loopback.
 
     Raises:
         HostError: there is none.
     """
     pasta = shutil.which("pasta")
     if pasta is not None:
-        shut = [word for flag in ("-t", "-u", "-T", "-U") for word in (flag, "none")]
-        return [pasta, "--foreground", "--quiet", "--config-net", "--no-map-gw", *shut, str(pid)]
+        doors = [*_doors("-t", "tcp", ports), *_doors("-u", "udp", ports), *_SHUT]
+        return [pasta, "--foreground", "--quiet", "--config-net", "--no-map-gw", *doors, str(pid)]
     slirp = shutil.which("slirp4netns")
+    if slirp is not None and ports:
+        raise HostError("ports are published by `pasta`, and it is not here", hint=_HINT_PASTA)
     if slirp is not None:
         user = f"--userns-path=/proc/{pid}/ns/user"
         return [
@@ -140,6 +152,16 @@ def find_carrier(pid: int) -> list[str]:
         "a private network without root takes `pasta` or `slirp4netns`, and neither is here",
         hint=_HINT,
     )
+
+
+def _doors(flag: str, protocol: str, ports: Sequence[PublishedPort]) -> list[str]:
+    """Return pasta's words for the ports of one protocol; without any, that there is none."""
+    doors = [
+        f"{port.host_address}/{port.host_port}:{port.container_port}"
+        for port in ports
+        if port.protocol == protocol
+    ]
+    return [word for door in doors or ["none"] for word in (flag, door)]
 
 
 def _hint(said: bytes) -> str:

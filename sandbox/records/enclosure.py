@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from sandbox.records.light import dataclass, field
+from sandbox.records.ports import PublishedPort
 from sandbox.records.security import Confinement, Device, Security, Sharing
 
 
@@ -98,6 +99,8 @@ class OwnNetwork:
     """The ids of the user namespace that it takes; None: none, or the root file system's."""
     lease: str = ""
     """What whoever ends the run has to release (`kernel.forwarding`); empty: nothing."""
+    ports: tuple[PublishedPort, ...] = ()
+    """Of the host, that are to lead inside."""
 
 
 @dataclass(frozen=True, kw_only=True)

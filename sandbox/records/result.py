@@ -8,6 +8,7 @@ from typing import Any
 from sandbox.records.host import Host
 from sandbox.records.light import dataclass, field
 from sandbox.records.limits import LimitReport
+from sandbox.records.ports import PublishedPort
 from sandbox.records.security import Protection
 
 SCHEMA = 1
@@ -287,6 +288,8 @@ class RunResult:
     """Environment variables that were set to the CPU limit, such as OMP_NUM_THREADS."""
     protections: tuple[Protection, ...] = ()
     """What kept the program apart from the host; empty on the host's own root."""
+    ports: tuple[PublishedPort, ...] = ()
+    """Of the host, that lead into the run's own network."""
     groups: tuple[str, ...] = ()
     """Every cgroup directory of the run."""
     directory: str | None = None
