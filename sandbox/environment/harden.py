@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sandbox.environment.host import Prepared
 from sandbox.environment.network import find_own_network
-from sandbox.environment.security import find_filter
+from sandbox.environment.system_calls import find_filter
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel.capabilities import NAMES, read_held
 from sandbox.kernel.files import find_file_system

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from sandbox.environment.system_calls import find_filter
 from sandbox.errors import HostError
 from sandbox.kernel import capabilities
 from sandbox.kernel.roots import Roots
@@ -14,8 +15,6 @@ from sandbox.records.enclosure import GpuPlan, Mount
 from sandbox.records.light import dataclass
 from sandbox.records.result import RunWarning
 from sandbox.records.security import (
-    OWNERLESS,
-    UNCONFINED,
     Confinement,
     Device,
     Protection,
@@ -33,9 +32,7 @@ _OF_THE_HOST = frozenset(
 )
 """What the kernel asks of the host's own root: in a user namespace it opens nothing."""
 _NOT_ASKED_FOR = frozenset({"audit_write"})
-_SECCOMP = "/proc/sys/kernel/seccomp"
 _NO_DEVICES = ("pts", "shm", "mqueue", "fd", "core")
-_LARGEST_PROFILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,64 +135,6 @@ def _held(*, is_plain: bool) -> frozenset[str]:
         return frozenset(capabilities.NAMES)  # all of those of its own namespace
     mask = capabilities.read_held(Path("/proc/self/status").read_text("utf-8", "replace"))
     return frozenset(name for number, name in enumerate(capabilities.NAMES) if mask >> number & 1)
-
-
-def find_filter(security: Security, names: frozenset[str]) -> tuple[bytes, Protection]:
-    """Return the filter of system calls, empty for none, and what to say of it.
-
-    Raises:
-        SpecError: the profile is none, or too long.
-        HostError: the profile cannot be read, or no filter can be had for it.
-    """
-    if security.seccomp == UNCONFINED or (security.privileged and not security.seccomp):
-        why = "by --privileged" if security.privileged else "by --security-opt seccomp=unconfined"
-        return b"", Protection(name="seccomp", state=ProtectionState.OFF, detail=why)
-    code = None
-    if os.path.exists(_SECCOMP):  # noqa: PTH110 - in every run
-        code = _find_code(security.seccomp, names)
-    if code is None:
-        reason = "no filter of system calls can be made for this kernel or machine"
-        if security.seccomp:
-            raise HostError(reason, hint="leave out --security-opt seccomp")
-        unavailable = ProtectionState.UNAVAILABLE
-        return b"", Protection(name="seccomp", state=unavailable, detail=reason)
-    from sandbox.kernel.seccomp import count_instructions
-
-    what = security.seccomp or "docker's default"
-    detail = f"{what}, {count_instructions(code)} instructions"
-    return code, Protection(name="seccomp", state=ProtectionState.ON, detail=detail)
-
-
-def _find_code(asked: str, names: frozenset[str]) -> bytes | None:
-    from sandbox.kernel.seccomp import default_filter, ownerless_filter
-
-    if asked == OWNERLESS:
-        return ownerless_filter(names)
-    return _of_profile(asked, names) if asked else default_filter(names)
-
-
-def _of_profile(path: str, names: frozenset[str]) -> bytes | None:
-    from sandbox.kernel.features import parse_release
-    from sandbox.kernel.seccomp_policy import assemble_policy
-    from sandbox.kernel.seccomp_profile import Circumstances, parse_profile
-    from sandbox.kernel.syscalls import find_architecture
-
-    architecture = find_architecture(os.uname().machine)
-    if architecture is None:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123 - read with a bound
-            text = file.read(_LARGEST_PROFILE_BYTES)
-    except OSError as exc:
-        raise HostError(
-            f"cannot read the seccomp profile {path}: {exc.strerror}",
-            hint="give the path of a profile as docker takes it, or `unconfined`",
-        ) from None
-    except UnicodeDecodeError:
-        raise HostError(f"the seccomp profile {path} is no text") from None
-    kernel = parse_release(os.uname().release) or (0, 0)
-    around = Circumstances(architecture=architecture, capabilities=names, kernel=kernel)
-    return assemble_policy(parse_profile(text, around))
 
 
 def _describe_capabilities(names: frozenset[str]) -> Protection:

@@ -20,6 +20,7 @@ _EPERM = 1
 _MOST_ERRNO = 0xFFFF
 _MOST_ARGUMENT = (1 << 64) - 1
 _ARGUMENTS = 6
+_SHOWN = 60
 _ACTIONS = {
     "ALLOW": call_filter.ALLOW,
     "LOG": call_filter.LOG,
@@ -43,21 +44,52 @@ class Circumstances:
     kernel: tuple[int, int]
 
 
-def parse_profile(text: str, around: Circumstances) -> Policy:
+class _WrongError(Exception):
+    """What is wrong in a profile, and where: the keys that lead there."""
+
+    def __init__(self, where: str, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.where = where
+        self.hint = hint
+
+
+def parse_profile(text: str, around: Circumstances, path: str) -> Policy:
     """Return what a profile says for one program on one machine.
 
     Of rules about the same call one without checks decides, and else the first that holds.
+
+    Args:
+        text: The profile.
+        around: The program and the machine.
+        path: Where it comes from, for errors to name.
 
     Raises:
         SpecError: it is not a profile, or asks for what cannot be done here.
     """
     try:
-        plain = json.loads(text)
+        return _read_policy(json.loads(text), around)
+    except json.JSONDecodeError as exc:
+        raise SpecError(
+            f"the seccomp profile {path} is not JSON: line {exc.lineno}, column {exc.colno}: "
+            f"{exc.msg}",
+            hint=f"`python3 -m json.tool {path}` checks it",
+        ) from None
     except (ValueError, RecursionError) as exc:
-        raise SpecError(f"the seccomp profile is not JSON: {exc}") from None
-    profile = _Reader(_object(plain, "the seccomp profile"), around)
+        raise SpecError(
+            f"the seccomp profile {path} is not JSON: {exc}",
+            hint="it holds what no profile needs: start from docker's own",
+        ) from None
+    except _WrongError as wrong:
+        where = f"{wrong.where}: " if wrong.where else ""
+        raise SpecError(f"the seccomp profile {path}: {where}{wrong}", hint=wrong.hint) from None
+
+
+def _read_policy(plain: Any, around: Circumstances) -> Policy:
+    profile = _Reader(_object(plain, ""), around)
     if profile.plain.get("listenerPath"):
-        raise SpecError("the seccomp profile asks for a listener, and there are none here")
+        raise _WrongError(
+            "listenerPath", "there are no listeners here", "take it out, and SCMP_ACT_NOTIFY"
+        )
     rules: dict[int, list[Rule]] = {}
     for number, rule in profile.read_rules():
         rules.setdefault(number, []).append(rule)
@@ -92,11 +124,12 @@ class _Reader:
             entry = _object(plain, where)
             if not self._applies(entry, where):
                 continue
-            verdict = self._action(entry.get("action"), entry.get("errnoRet"), where)
-            checks = tuple(_check(each, where) for each in _list(entry.get("args"), where))
-            names = _names(entry.get("names"), where)
+            verdict = self._action(entry.get("action"), entry.get("errnoRet"), f"{where}.action")
+            args = enumerate(_list(entry.get("args"), f"{where}.args"))
+            checks = tuple(_check(each, f"{where}.args[{number}]") for number, each in args)
+            names = _names(entry.get("names"), f"{where}.names")
             if entry.get("name"):
-                names += _names([entry["name"]], where)
+                names += _names([entry["name"]], f"{where}.name")
             for name in names:
                 if name in numbers:
                     yield numbers[name], Rule(verdict, checks)
@@ -104,46 +137,54 @@ class _Reader:
     def _action(self, name: Any, number: Any, where: str) -> int:
         word = name.removeprefix("SCMP_ACT_") if isinstance(name, str) else ""
         if word not in _ACTIONS:
-            raise SpecError(
-                f"the seccomp profile, {where}: there is no action `{name}` here",
-                hint="there are " + ", ".join(f"SCMP_ACT_{each}" for each in _ACTIONS),
+            raise _WrongError(
+                where,
+                f"there is no action `{_shown(name)}` here",
+                "there are " + ", ".join(f"SCMP_ACT_{each}" for each in _ACTIONS),
             )
         if word not in _WITH_NUMBER:
             return _ACTIONS[word]
-        given = _number(number, where, _MOST_ERRNO)
+        given = _number(number, where.replace(".action", ".errnoRet"), _MOST_ERRNO)
         return _ACTIONS[word] | (self._default_errno if given is None else given)
 
     def _applies(self, entry: Mapping[str, Any], where: str) -> bool:
-        includes = _object(entry.get("includes") or {}, where)
-        excludes = _object(entry.get("excludes") or {}, where)
-        wanted = _capabilities(includes, where)
+        inside, outside = f"{where}.includes", f"{where}.excludes"
+        includes = _object(entry.get("includes") or {}, inside)
+        excludes = _object(entry.get("excludes") or {}, outside)
+        wanted = _capabilities(includes, inside)
         if not wanted <= set(self._around.capabilities):
             return False
-        if _capabilities(excludes, where) & set(self._around.capabilities):
+        if _capabilities(excludes, outside) & set(self._around.capabilities):
             return False
         name = self._around.architecture.name
-        arches = _names(includes.get("arches"), where)
-        if (arches and name not in arches) or name in _names(excludes.get("arches"), where):
+        arches = _names(includes.get("arches"), f"{inside}.arches")
+        not_on = _names(excludes.get("arches"), f"{outside}.arches")
+        if (arches and name not in arches) or name in not_on:
             return False
-        least = _version(includes.get("minKernel"), where)
-        not_from = _version(excludes.get("minKernel"), where)
+        least = _version(includes.get("minKernel"), f"{inside}.minKernel")
+        not_from = _version(excludes.get("minKernel"), f"{outside}.minKernel")
         kernel = self._around.kernel
         return not ((least and kernel < least) or (not_from and kernel >= not_from))
 
 
 def _capabilities(conditions: Mapping[str, Any], where: str) -> set[str]:
-    names = _names(conditions.get("caps"), where)
+    names = _names(conditions.get("caps"), f"{where}.caps")
     return {name.upper().removeprefix("CAP_").lower() for name in names}
 
 
 def _check(plain: Any, where: str) -> Check:
     entry = _object(plain, where)
-    index = _number(entry.get("index"), f"{where}.args", _ARGUMENTS - 1)
-    value = _number(entry.get("value", 0), f"{where}.args", _MOST_ARGUMENT)
-    second = _number(entry.get("valueTwo", 0), f"{where}.args", _MOST_ARGUMENT)
+    index = _number(entry.get("index"), f"{where}.index", _ARGUMENTS - 1)
+    value = _number(entry.get("value", 0), f"{where}.value", _MOST_ARGUMENT)
+    second = _number(entry.get("valueTwo", 0), f"{where}.valueTwo", _MOST_ARGUMENT)
     word = str(entry.get("op")).removeprefix("SCMP_CMP_")
     if index is None or value is None or second is None or word not in {*Comparison}:
-        raise SpecError(f"the seccomp profile, {where}: {plain} is not a check of an argument")
+        raise _WrongError(
+            where,
+            f"this is not a check of an argument: {_shown(plain)}",
+            'write it as {"index": 0, "value": 1, "op": "SCMP_CMP_EQ"}, with one of '
+            + ", ".join(Comparison),
+        )
     comparison = Comparison(word)
     if comparison is Comparison.MASKED_EQ:
         return Check(index, comparison, second, value)
@@ -154,7 +195,11 @@ def _number(plain: Any, where: str, most: int) -> int | None:
     if plain is None:
         return None
     if isinstance(plain, bool) or not isinstance(plain, int) or not 0 <= plain <= most:
-        raise SpecError(f"the seccomp profile, {where}: `{plain}` is not a number up to {most}")
+        raise _WrongError(
+            where,
+            f"`{_shown(plain)}` is not a number up to {most}",
+            "write it in decimal digits, without quotes",
+        )
     return plain
 
 
@@ -163,14 +208,18 @@ def _version(plain: Any, where: str) -> tuple[int, int] | None:
         return None
     parts = plain.split(".") if isinstance(plain, str) else []
     if len(parts) != 2 or not all(part.isascii() and part.isdecimal() for part in parts):  # noqa: PLR2004
-        raise SpecError(f"the seccomp profile, {where}: `{plain}` is not a kernel's version")
+        raise _WrongError(
+            where, f"`{_shown(plain)}` is not a kernel's version", 'write it as "4.8"'
+        )
     return int(parts[0]), int(parts[1])
 
 
 def _names(plain: Any, where: str) -> list[str]:
     names = _list(plain, where)
     if not all(isinstance(name, str) for name in names):
-        raise SpecError(f"the seccomp profile, {where}: these are not names: {names}")
+        raise _WrongError(
+            where, f"these are not names: {_shown(names)}", 'write them as ["read", "write"]'
+        )
     return list(names)
 
 
@@ -178,11 +227,17 @@ def _list(plain: Any, where: str) -> list[Any]:
     if plain is None:
         return []
     if not isinstance(plain, list):
-        raise SpecError(f"the seccomp profile, {where}: this is not a list: {plain}")
+        raise _WrongError(where, f"this is not a list: {_shown(plain)}", "put it in [ ]")
     return plain
 
 
 def _object(plain: Any, where: str) -> dict[str, Any]:
     if not isinstance(plain, dict):
-        raise SpecError(f"the seccomp profile, {where}: this is not an object: {plain}")
+        raise _WrongError(where, f"this is not an object: {_shown(plain)}", "put it in { }")
     return plain
+
+
+def _shown(plain: Any) -> str:
+    """Return a value as it may stand in an error, however long it is."""
+    text = plain if isinstance(plain, str) else json.dumps(plain, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.environment import security
+from sandbox.environment import security, system_calls
 from sandbox.environment.gpus import LIBRARIES, plan_gpus
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel.capabilities import KEPT, NAMES, mask_of, read_held
@@ -57,32 +57,56 @@ def test_a_profile_is_read_and_told(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text(json.dumps({"defaultAction": "SCMP_ACT_ALLOW"}))
 
-    code, said = security.find_filter(Security(seccomp=str(path)), frozenset())
+    code, said = system_calls.find_filter(Security(seccomp=str(path)), frozenset())
 
     assert code
     assert said.state is ProtectionState.ON
     assert str(path) in said.detail
-    path.write_text("{}")
-    with pytest.raises(SpecError, match="no action"):
-        security.find_filter(Security(seccomp=str(path)), frozenset())
     with pytest.raises(HostError, match="cannot read the seccomp profile"):
-        security.find_filter(Security(seccomp=str(tmp_path / "no")), frozenset())
+        system_calls.find_filter(Security(seccomp=str(tmp_path / "no")), frozenset())
+
+
+def rules_on_every_value(count: int) -> str:
+    checks = [[{"index": 0, "op": "SCMP_CMP_EQ", "value": value}] for value in range(count)]
+    rules = [{"names": ["read"], "action": "SCMP_ACT_LOG", "args": each} for each in checks]
+    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"{}", "defaultAction: there is no action"),
+        (b'{\n"defaultAction"}', "line 2, column 16"),
+        (b"\xff", "byte 0 is not UTF-8"),
+        (b" " * (1 << 20) + b"{}", "longer than"),
+        (rules_on_every_value(2_000).encode(), "instructions, and the kernel takes"),
+    ],
+)
+def test_a_bad_profile_is_an_error_with_its_name(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_bytes(content)
+
+    with pytest.raises(SpecError, match=said) as error:
+        system_calls.find_filter(Security(seccomp=str(path)), frozenset())
+
+    assert str(path) in str(error.value)
+    assert error.value.hint
 
 
 def test_no_filter_is_off_as_asked() -> None:
     for asked in (Security(seccomp="unconfined"), Security(privileged=True)):
-        code, said = security.find_filter(asked, frozenset())
+        code, said = system_calls.find_filter(asked, frozenset())
         assert (code, said.state) == (b"", ProtectionState.OFF)
 
 
 def test_a_kernel_without_filters_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security, "_SECCOMP", "/nosuch")
+    monkeypatch.setattr(system_calls, "_SECCOMP", "/nosuch")
 
-    code, said = security.find_filter(Security(), frozenset())
+    code, said = system_calls.find_filter(Security(), frozenset())
 
     assert (code, said.state) == (b"", ProtectionState.UNAVAILABLE)
     with pytest.raises(HostError, match="no filter of system calls"):
-        security.find_filter(Security(seccomp="/profile.json"), frozenset())
+        system_calls.find_filter(Security(seccomp="/profile.json"), frozenset())
 
 
 def test_devices_are_one_or_a_directory_of_them(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def around(*capabilities: str, kernel: tuple[int, int] = (6, 1)) -> Circumstance
 
 def verdict(profile: object, call: str, *args: int, where: Circumstances | None = None) -> int:
     where = where or around()
-    policy = parse_profile(json.dumps(profile), where)
+    policy = parse_profile(json.dumps(profile), where, "p.json")
     whole = [*args, *(0,) * 6][:6]
     return policy.verdict(where.architecture.audit, where.architecture.numbers[call], whole)
 
@@ -254,9 +254,10 @@ def test_a_profile_allows_what_it_names() -> None:
     assert verdict(plain, "write") == call_filter.KILL_PROCESS
     assert verdict(plain, "open") == REFUSED
     assert verdict({**plain, "defaultErrnoRet": 38}, "open") == MISSING
-    assert parse_profile(json.dumps(plain), around()).unknown == MISSING
+    assert parse_profile(json.dumps(plain), around(), "p.json").unknown == MISSING
     assert (
-        parse_profile('{"defaultAction": "SCMP_ACT_ALLOW"}', around()).unknown == call_filter.ALLOW
+        parse_profile('{"defaultAction": "SCMP_ACT_ALLOW"}', around(), "p.json").unknown
+        == call_filter.ALLOW
     )
     assert verdict(profile({"name": "read", "action": "SCMP_ACT_LOG"}), "read") == call_filter.LOG
 
@@ -308,22 +309,44 @@ def test_a_rule_without_checks_decides() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is not JSON"),
-        ("[]", "not an object"),
-        ("{}", "no action `None`"),
+        ("{", "is not JSON: line 1, column 2"),
+        ('{\n "defaultAction": 1,\n}', "is not JSON: line 3, column 1"),
+        ("", "is not JSON: line 1, column 1"),
+        ("[" * 200_000, "is not JSON"),
+        ("1" * 5_000, "is not JSON"),
+        ("[]", "p.json: this is not an object"),
+        ("{}", "defaultAction: there is no action `null`"),
         ('{"defaultAction": "SCMP_ACT_NOTIFY"}', "no action `SCMP_ACT_NOTIFY`"),
-        ('{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": 1}', "not a list"),
-        ('{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/x"}', "listener"),
-        (json.dumps(profile(rule("read", args=[{"index": 6, "value": 0}]))), "number up to 5"),
-        (json.dumps(profile(rule("read", args=[{"index": 0, "op": "SCMP_CMP_X"}]))), "not a check"),
-        (json.dumps(profile(rule("read", errnoRet=-1, action="SCMP_ACT_ERRNO"))), "not a number"),
-        (json.dumps(profile(rule("read", includes={"minKernel": "6"}))), "not a kernel's version"),
-        (json.dumps(profile({"names": [1], "action": "SCMP_ACT_ALLOW"})), "not names"),
+        ('{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": 1}', "syscalls: this is not a list"),
+        ('{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/x"}', "listenerPath: .* listeners"),
+        (
+            json.dumps(profile(rule("read"), rule("read", args=[{"index": 6, "value": 0}]))),
+            r"syscalls\[1\].args\[0\].index: `6` is not a number up to 5",
+        ),
+        (
+            json.dumps(profile(rule("read", args=[{"index": 0, "op": "SCMP_CMP_X"}]))),
+            r"syscalls\[0\].args\[0\]: this is not a check",
+        ),
+        (
+            json.dumps(profile(rule("read", errnoRet=-1, action="SCMP_ACT_ERRNO"))),
+            r"syscalls\[0\].errnoRet: `-1` is not a number",
+        ),
+        (
+            json.dumps(profile(rule("read", includes={"minKernel": "6"}))),
+            r"syscalls\[0\].includes.minKernel: `6` is not a kernel's version",
+        ),
+        (
+            json.dumps(profile({"names": [1], "action": "SCMP_ACT_ALLOW"})),
+            r"syscalls\[0\].names: these are not names",
+        ),
     ],
 )
-def test_what_is_no_profile_is_one_error(text: str, said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        parse_profile(text, around())
+def test_what_is_no_profile_is_one_error_that_says_where(text: str, said: str) -> None:
+    with pytest.raises(SpecError, match=said) as error:
+        parse_profile(text, around(), "p.json")
+
+    assert "p.json" in str(error.value)
+    assert error.value.hint
 
 
 KEYS = ("names", "action", "args", "index", "value", "op", "includes", "caps")
@@ -350,7 +373,7 @@ PLAIN = st.recursive(
 @given(st.one_of(st.text(), st.lists(PLAIN, max_size=3).map(text_of)))
 def test_any_text_is_a_profile_or_one_error(text: str) -> None:
     try:
-        policy = parse_profile(text, around())
+        policy = parse_profile(text, around(), "p.json")
     except SpecError:
         return
     call_filter.compile_policy(policy)
