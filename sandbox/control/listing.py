@@ -75,6 +75,7 @@ def live_row(one: RunningSandbox) -> PsRow:
         pids=count_tasks(one.groups),
         owner=one.owner,
         cgroup=None if one.v2 is None else str(one.v2),
+        ports=() if one.result is None else one.result.ports,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sandbox.environment.port_flags import parse_publish
 from sandbox.environment.root_flags import (
     parse_add_host,
     parse_hostname,
@@ -38,6 +39,7 @@ _SHORT = {
     "-c": "--cpu-shares",
     "-e": "--env",
     "-m": "--memory",
+    "-p": "--publish",
     "-u": "--user",
     "-v": "--volume",
     "-w": "--workdir",
@@ -47,6 +49,7 @@ _IMAGE_HINT = "without an image the script sees the host's own files: name the h
 # What is so already: there is no terminal, and nothing is left of a run.
 _NO_MEANING = frozenset({"--rm", "-i", "-t", "-it", "-ti", "--interactive", "--tty"})
 _HOSTS = frozenset({"--network", "--net"})
+_PUBLISH = "--publish"
 _MOUNTS: dict[str, Callable[[str], Mount]] = {
     "--volume": parse_volume,
     "--mount": parse_mount,
@@ -155,12 +158,8 @@ class DockerArgs:
         elif flag in _FIELDS:
             name, parse = _FIELDS[flag]
             self.fields[name] = parse(value)
-        elif flag == "--ulimit":
-            self._ulimits.append(Ulimit.parse(value))
-        elif flag in _RATES:
-            self._rates.append(DeviceRate.parse(_RATES[flag], value))
-        elif flag == "--env":
-            self.environment |= parse_environment((value,))[0]
+        elif flag in _REPEATED:
+            self._add(flag, value)
         elif flag in {"--cpu-quota", "--cpu-period"}:
             self._cfs[flag] = int(value)
         elif self._in_image:
@@ -170,11 +169,22 @@ class DockerArgs:
         elif flag in _HOSTS:
             self.fields["network"] = parse_network(value).value
         else:
-            known = {*_LIMITS, *_FIELDS, *_HOSTS, "--ulimit", "--env"}
+            known = {*_LIMITS, *_FIELDS, *_HOSTS, _PUBLISH, "--ulimit", "--env"}
             raise SpecError(
                 f"the flag {flag} has no meaning for a script that runs without an image",
                 hint="known are " + ", ".join(sorted(known)),
             )
+
+    def _add(self, flag: str, value: str) -> None:
+        """Take one of the flags that may be given again and again."""
+        if flag == "--ulimit":
+            self._ulimits.append(Ulimit.parse(value))
+        elif flag in _RATES:
+            self._rates.append(DeviceRate.parse(_RATES[flag], value))
+        elif flag == _PUBLISH:
+            self.fields["ports"] = (*self.fields.get("ports", ()), *parse_publish(value))
+        else:
+            self.environment |= parse_environment((value,))[0]
 
     def _take_of_image(self, flag: str, value: str) -> None:
         if flag in _MOUNTS:
@@ -198,7 +208,8 @@ class DockerArgs:
             known = {*_LIMITS, *_FIELDS, *_MOUNTS, *_ROOT, *_SWITCHES, *_HOSTS, *_OF_SECURITY}
             raise SpecError(
                 f"the flag {flag} has no meaning here",
-                hint="known are " + ", ".join(sorted({*known, "--ulimit", "--env", "--add-host"})),
+                hint="known are "
+                + ", ".join(sorted({*known, _PUBLISH, "--ulimit", "--env", "--add-host"})),
             )
 
 
@@ -221,8 +232,9 @@ def _split(word: str, rest: list[str]) -> tuple[str, str]:
 
 
 _OF_SECURITY = frozenset({*_SECURITY_LISTS, *_SECURITY, _SECURITY_OPT})
-_MORE = frozenset({"--ulimit", "--env", "--cpu-quota", "--cpu-period", "--add-host"})
-_MORE |= _OF_SECURITY | _RATES.keys()
+_REPEATED = frozenset({"--ulimit", "--env", _PUBLISH, *_RATES})
+_MORE = frozenset({"--cpu-quota", "--cpu-period", "--add-host"})
+_MORE |= _OF_SECURITY | _REPEATED
 
 
 def _check_volume(flag: str, value: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sandbox.records.light import dataclass, field
+from sandbox.records.ports import PublishedPort
 from sandbox.records.stats import State
 
 
@@ -27,4 +28,6 @@ class PsRow:
     owner: str | None = None
     """The user that it belongs to."""
     cgroup: str | None = None
+    ports: tuple[PublishedPort, ...] = ()
+    """Of the host, that lead inside, while it runs."""
     labels: dict[str, str] = field(default_factory=dict)

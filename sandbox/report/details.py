@@ -21,7 +21,7 @@ from sandbox.report.numbers import (
     size_text,
     time_text,
 )
-from sandbox.report.parts import header, network_rows, warning_lines
+from sandbox.report.parts import header, network_rows, port_rows, warning_lines
 from sandbox.report.phases import energy_line, phase_lines
 from sandbox.report.style import Style, command_line, printable
 from sandbox.units import NS_PER_SEC, format_cpu_list
@@ -54,7 +54,9 @@ def render_details(
         lines += _section("CPU", _cpu_rows(result), style)
         lines += _section("Memory", _memory_rows(result), style)
         lines += _section("Block I/O", _io_rows(result), style)
-        lines += _section("Network", network_rows(result.totals), style)
+        lines += _section(
+            "Network", [*port_rows(result.ports), *network_rows(result.totals)], style
+        )
         lines += _section("Processes", _process_rows(result), style)
         lines += _section("Pressure", _pressure_rows(result), style)
         lines += _section("Energy of the whole machine", _energy_rows(result), style)

@@ -60,6 +60,7 @@ def inspection(one: Inspected) -> dict[str, Any]:
             "MemorySwap": one.memory_swap_limit_bytes or 0,
             "PidsLimit": one.pids_limit,
         },
+        "NetworkSettings": {"Ports": {} if result is None else _ports(result)},
         "Cgroups": dict(one.cgroups),
         "RunDirectory": one.directory or "",
         "Run": None if result is None else to_plain(result),
@@ -90,6 +91,14 @@ def _state(one: Inspected) -> dict[str, Any]:
         "StartedAt": started,
         "FinishedAt": finished,
     }
+
+
+def _ports(result: RunResult) -> dict[str, list[dict[str, str]]]:
+    found: dict[str, list[dict[str, str]]] = {}
+    for port in result.ports:
+        end = {"HostIp": port.host_address, "HostPort": str(port.host_port)}
+        found.setdefault(port.inside, []).append(end)
+    return found
 
 
 def _signal(result: RunResult | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sandbox.records.ports import PublishedPort
 from sandbox.records.result import NetworkIo, Outcome, RunResult, RunWarning, Totals
 from sandbox.report.numbers import ABSENT_TEXT, count_text, duration_text, size_text
 from sandbox.report.style import Style, cell_width, command_line, printable
@@ -81,6 +82,11 @@ def network_rows(totals: Totals) -> list[tuple[str, str]]:
     if not totals.network:
         return [("interfaces", "none but the loopback")]
     return [(port.name, _port(port)) for port in totals.network]
+
+
+def port_rows(ports: Sequence[PublishedPort]) -> list[tuple[str, str]]:
+    """Return the ports of the host that lead inside; nothing where there are none."""
+    return [("published", ", ".join(port.text for port in ports))] if ports else []
 
 
 def _port(port: NetworkIo) -> str:

@@ -18,6 +18,8 @@ from sandbox.report.template import Format
 from sandbox.units import NS_PER_SEC, format_size
 
 PS_TABLE = r"{{.ID}}\t{{.Command}}\t{{.RunningFor}}\t{{.Status}}\t{{.Limits}}\t{{.Names}}"
+PS_TABLE_WITH_PORTS = PS_TABLE.replace(r"\t{{.Names}}", r"\t{{.Ports}}\t{{.Names}}")
+"""Where a sandbox that is shown has some."""
 QUIET = "{{.ID}}"
 HEADINGS = {
     "Command": "COMMAND",
@@ -29,6 +31,7 @@ HEADINGS = {
     "Names": "NAMES",
     "Owner": "OWNER",
     "PIDs": "PIDS",
+    "Ports": "PORTS",
     "RunningFor": "CREATED",
     "State": "STATE",
     "Status": "STATUS",
@@ -63,8 +66,10 @@ def render_ps(
     """
     if quiet:
         format_text = QUIET
-    records = (ps_record(row, now_utc_ns=now_utc_ns, truncate=truncate) for row in rows)
-    return Format(format_text, default_table=PS_TABLE).render(records, HEADINGS)
+    shown = [*rows]
+    records = (ps_record(row, now_utc_ns=now_utc_ns, truncate=truncate) for row in shown)
+    table = PS_TABLE_WITH_PORTS if any(row.ports for row in shown) else PS_TABLE
+    return Format(format_text, default_table=table).render(records, HEADINGS)
 
 
 def ps_record(row: PsRow, *, now_utc_ns: int, truncate: bool = True) -> Record:
@@ -157,6 +162,7 @@ _GETTERS: Mapping[str, Callable[[_Shown], Value]] = {
     "Names": lambda shown: printable(shown.row.name),
     "Owner": lambda shown: shown.row.owner or _UNKNOWN,
     "PIDs": lambda shown: _number(shown.row.pids),
+    "Ports": lambda shown: ", ".join(port.text for port in shown.row.ports),
     "RunningFor": lambda shown: (
         human_duration(shown.now_utc_ns - shown.row.created_utc_ns) + " ago"
     ),

@@ -293,6 +293,13 @@ def test_privileges_and_disks_mean_what_they_do_in_docker() -> None:
     ]
 
 
+@pytest.mark.parametrize("word", ["-p 80:80 -p81", "--publish=80:80 --publish 81"])
+def test_a_script_may_publish_ports(place: Path, word: str) -> None:
+    found = read(f'DOCK_ARGS="--network private {word}"\n').fields["ports"]
+
+    assert [port.text for port in found] == ["0.0.0.0:80->80/tcp", "0.0.0.0:?->81/tcp"]
+
+
 @pytest.mark.parametrize("word", ["--network=none", "--net=none", "--network none"])
 def test_a_script_on_the_host_may_have_a_network_of_its_own(place: Path, word: str) -> None:
     assert read(f'DOCK_ARGS="{word}"\n').fields == {"network": "none"}

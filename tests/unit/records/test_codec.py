@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sandbox.records.codec import from_plain, to_json, to_plain
 from sandbox.records.host import Host, Mode
 from sandbox.records.limits import LimitReport, LimitState
+from sandbox.records.ports import PublishedPort
 from sandbox.records.result import (
     DeviceIo,
     EnergyUse,
@@ -92,6 +93,7 @@ FULL = RunResult(
     overhead=Overhead(cpu_usec=10, ticks=100, missed_ticks=1, max_late_ns=99),
     root=RootMade(how="copy", reason="EINVAL", entries=9, size_bytes=1 << 20, wall_ns=7),
     thread_hints={"OMP_NUM_THREADS": "2"},
+    ports=(PublishedPort(container_port=80, protocol="udp", host_port=8080),),
     groups=("/sys/fs/cgroup/run-0123456789ab",),
     directory="/var/lib/sandbox/runs/0123456789ab",
     versions={"sandbox": "0.1.0"},

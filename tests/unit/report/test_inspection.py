@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.errors import SpecError
 from sandbox.records.host import Host, Mode
+from sandbox.records.ports import PublishedPort
 from sandbox.records.result import Outcome, RunResult
 from sandbox.records.stats import State
 from sandbox.report.inspection import Inspected, inspection, render_inspection
@@ -50,6 +51,26 @@ def view_of(state: State, result: RunResult | None, **fields: Any) -> dict[str, 
         **fields,
     )
     return inspection(one)
+
+
+def test_published_ports_are_where_docker_has_them() -> None:
+    ports = [
+        PublishedPort(container_port=80, host_port=8080),
+        PublishedPort(container_port=80, host_port=9090, host_address="127.0.0.1"),
+        PublishedPort(container_port=53, host_port=5353, protocol="udp"),
+    ]
+    view = view_of(State.RUNNING, result_of(ports=tuple(ports)))
+
+    assert view["NetworkSettings"]["Ports"] == {
+        "80/tcp": [
+            {"HostIp": "0.0.0.0", "HostPort": "8080"},
+            {"HostIp": "127.0.0.1", "HostPort": "9090"},
+        ],
+        "53/udp": [{"HostIp": "0.0.0.0", "HostPort": "5353"}],
+    }
+    word = '{{(index (index .NetworkSettings.Ports "80/tcp") 1).HostPort}}'
+    assert render_inspection([view], word) == "9090\n"
+    assert view_of(State.CREATED, None)["NetworkSettings"] == {"Ports": {}}
 
 
 def test_a_running_one_has_a_start_and_no_end() -> None:

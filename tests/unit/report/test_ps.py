@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandbox.errors import SpecError
+from sandbox.records.ports import PublishedPort
 from sandbox.records.ps import PsRow
 from sandbox.records.stats import State
 from sandbox.report.ps import limits_text, parse_filters, render_ps, status_text
@@ -79,6 +80,22 @@ def test_json_is_one_object_a_line_with_sorted_keys(golden: Callable[[str, str],
     golden("stats_ps_json", text)
     for line in text.splitlines():
         assert list(json.loads(line)) == sorted(json.loads(line))
+
+
+def test_ports_have_a_column_where_there_are_some() -> None:
+    ports = (
+        PublishedPort(container_port=80, host_port=8080),
+        PublishedPort(container_port=53, host_port=53, protocol="udp", host_address="127.0.0.1"),
+    )
+    with_ports = replace(TRAINER, ports=ports)
+
+    text = render_ps([with_ports], now_utc_ns=NOW)
+
+    assert text.split("\n")[0].split()[-2:] == ["PORTS", "NAMES"]
+    assert "0.0.0.0:8080->80/tcp, 127.0.0.1:53->53/udp" in text
+    assert "PORTS" not in render_ps([TRAINER], now_utc_ns=NOW)
+    one = render_ps([TRAINER], now_utc_ns=NOW, format_text="[{{.Ports}}]")
+    assert one == "[]\n"
 
 
 def test_quiet_is_the_ids_alone() -> None:
