@@ -1,4 +1,4 @@
-"""From the shell's exec to the end of `true`: ours beside Python itself and beside our peers."""
+"""From the shell's exec to the end of `true`: beside Python and our peers; what protections add."""
 
 from __future__ import annotations
 
@@ -33,7 +33,14 @@ _WHAT = "wall time of `sandbox run -- true`"
 
 
 def measure(options: Options) -> Iterator[Result]:
-    """Yield one result a peer; those that are not here are named with the reason."""
+    """Yield one result a peer, and one a protection; who is not here is named with the reason."""
+    import protection  # which takes `timed` from here
+
+    yield from _beside_peers(options)
+    yield from protection.measure(options)
+
+
+def _beside_peers(options: Options) -> Iterator[Result]:
     with ExitStack() as stack:
         ours = stack.enter_context(cli())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-bench-")))

@@ -1,16 +1,18 @@
-"""What each protection costs at the start of a run of `true`, by leaving it out."""
+"""What each protection costs at the start of a run of `true`, by leaving it out; for `launch`."""
 
 from __future__ import annotations
 
 import shutil
 import statistics
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from _cli import cli
+from _cli import Cli, cli
 from _measure import (
+    HERE,
     Options,
     Result,
     Side,
@@ -21,40 +23,35 @@ from _measure import (
     pinned,
     skipped,
 )
+from _without import NOTHING
 from launch import timed
 from rootfs import make_root
 
 BAR_MS = 5.0
 _HOST = "a run on the host's root"
 _ALL = "--harden"
-_NO_FILTER = ("--security-opt", "seccomp=unconfined")
-_UNHELD = ("--cap-add", "ALL", "--security-opt", "no-new-privileges=false", *_NO_FILTER)
-_HARDENED = (
-    (_ALL, "--harden: mounts, namespaces, Landlock, filter, no network", ()),
-    ("network", "… of it the network namespace", ("--network", "host")),
-    ("filter", "… of it the filter of system calls", _NO_FILTER),
+_UNHELD = (
+    *("--cap-add", "ALL", "--security-opt", "no-new-privileges=false"),
+    *("--security-opt", "seccomp=unconfined"),
+)
+_LEFT_OUT = (
+    ("namespaces", "namespaces, and mounts in them"),
+    ("network", "… of these the network namespace"),
+    ("places", "… of these its own /run, /tmp, /var/tmp and /dev/shm"),
+    ("masks", "… of these what is hidden of /proc and /sys"),
+    ("landlock", "Landlock"),
+    ("filter", "the filter of system calls"),
+    ("capabilities", "no capabilities"),
 )
 
 
 def measure(options: Options) -> Iterator[Result]:
-    """Yield one result a protection, and one for all together."""
+    """Yield one result for all protections together, and one for each."""
     with ExitStack() as stack:
         ours = stack.enter_context(cli())
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-bench-")))
         try:
-            root = str(make_root(scratch))
-            true = shutil.which("true") or "true"
-            work = ("-w", str(scratch))
-            sides: dict[str, Side] = {
-                _HOST: timed(ours.run(*work, "--", true), ours.environment),
-                "root": timed(ours.run("--rootfs", root, "--", "true"), ours.environment),
-                "open root": timed(
-                    ours.run("--rootfs", root, *_UNHELD, "--", "true"), ours.environment
-                ),
-            }
-            for name, _, flags in _HARDENED:
-                command = ours.run("--harden", *work, *flags, "--", true)
-                sides[name] = timed(command, ours.environment)
+            sides = _sides(ours, scratch)
             for side in sides.values():
                 side()
         except SkippedError as reason:
@@ -63,15 +60,29 @@ def measure(options: Options) -> Iterator[Result]:
         with pinned(measuring_cpu()):
             found = in_turns(sides, options.pairs)
     yield _beyond(
-        "docker's filter, capabilities and no_new_privs in a root of its own",
+        "in a root of its own: docker's filter, capabilities and no_new_privs",
         found["root"],
         found["open root"],
     )
-    for name, what, _ in _HARDENED:
-        if name == _ALL:
-            yield _beyond(what, found[_ALL], found[_HOST])
-        else:
-            yield _beyond(what, found[_ALL], found[name], bar_ms=None)
+    yield _beyond("--harden, all together", found[_ALL], found[_HOST])
+    for name, what in _LEFT_OUT:
+        yield _beyond(f"--harden: {what}", found[NOTHING], found[name], bar_ms=None)
+
+
+def _sides(ours: Cli, scratch: Path) -> dict[str, Side]:
+    root = str(make_root(scratch))
+    true = shutil.which("true") or "true"
+    work = ("-w", str(scratch))
+    commands = {
+        _HOST: ours.run(*work, "--", true),
+        _ALL: ours.run("--harden", *work, "--", true),
+        "root": ours.run("--rootfs", root, "--", "true"),
+        "open root": ours.run("--rootfs", root, *_UNHELD, "--", "true"),
+    }
+    for name in (NOTHING, *(name for name, _ in _LEFT_OUT)):
+        words = ours.run("--harden", *work, "--", true)[1:]
+        commands[name] = [sys.executable, str(HERE / "_without.py"), name, *words]
+    return {name: timed(command, ours.environment) for name, command in commands.items()}
 
 
 def _beyond(
