@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -134,6 +135,46 @@ def plain_user(plain_home: Path, plain_python: str) -> Command:
         options["env"] = {**settings, **options.get("env", {})}
         words = [plain_python if program == "python" else program, *arguments]
         return run_command(["setpriv", *become, *words], **options)
+
+    return run
+
+
+@pytest.fixture
+def many_users(
+    plain_home: Path, plain_python: str, tmp_path: Path
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`many_users("-m", "sandbox", …)` is Python as a plain user that 65536 ids are lent to."""
+    if shutil.which("newuidmap") is None:
+        pytest.skip("newuidmap is not installed")
+    lent = tmp_path / "lent"
+    lent.write_text(f"{PLAIN_UID}:600000:65536\nnobody:600000:65536\n")
+    # In a mount namespace of the test's own the files of /etc say what the test wants.
+    shell = (
+        f"mount --bind {lent} /etc/subuid && mount --bind {lent} /etc/subgid && "
+        f'exec setpriv --reuid={PLAIN_UID} --regid={PLAIN_UID} --clear-groups "$@"'
+    )
+    environment = {
+        **os.environ,
+        "HOME": str(plain_home),
+        "SANDBOX_HOME": str(plain_home / "sandbox-home"),
+        "PYTHONPATH": f"{PROJECT}:{sysconfig.get_path('purelib')}",
+    }
+
+    def run(
+        *words: str | Path, timeout: float = 30, **settings: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", shell, "sh", plain_python, *words],
+            env={**environment, **settings},
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if "user namespaces may be closed" in done.stderr:
+            pytest.skip("a plain user may make no user namespace here")
+        return done
 
     return run
 

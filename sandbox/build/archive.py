@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from sandbox.build.stack import read_xattrs
@@ -22,6 +22,11 @@ _WHITEOUT = b".wh."
 _OPAQUE = b".wh..wh..opq"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ORIGIN = "user.overlay.origin"
+"""What overlayfs notes, with `userxattr`, of what it has copied up."""
+
+Judge = Callable[[bytes, tuple[int, int], bool], tuple[int, int]]
+"""Returns whose an entry is: of its path, its owner on the disk, and whether it was copied up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,19 +135,22 @@ class Written:
     devices: int
 
 
-def write_changes(top_fd: int, writer: ArchiveWriter, *, strip: bool) -> Written:
+def write_changes(
+    top_fd: int, writer: ArchiveWriter, *, strip: bool, judge: Judge | None = None
+) -> Written:
     """Archive what a run has written, which is in overlay form and which nobody writes to now.
 
     Args:
         top_fd: The directory.
         writer: Where to; it is not finished.
         strip: Also make the tree a layer's: without device nodes, sockets and notes of overlayfs's.
+        judge: Says whose an entry is; the disk does, unless given.
 
     Raises:
         ImageError: it holds what no layer can.
         OSError: something cannot be read or written.
     """
-    walk = _Changes(writer, strip=strip)
+    walk = _Changes(writer, judge, strip=strip)
     walk.directory(top_fd, b"", 0)
     return Written(
         entries=walk.entries,
@@ -153,8 +161,9 @@ def write_changes(top_fd: int, writer: ArchiveWriter, *, strip: bool) -> Written
 
 
 class _Changes:
-    def __init__(self, writer: ArchiveWriter, *, strip: bool) -> None:
+    def __init__(self, writer: ArchiveWriter, judge: Judge | None, *, strip: bool) -> None:
         self._writer = writer
+        self._judge = judge
         self._strip = strip
         self._twins: dict[tuple[int, int], bytes] = {}
         self.entries = self.size = self.devices = 0
@@ -165,7 +174,8 @@ class _Changes:
         if depth > _DEPTH:
             raise ImageError(f"directories are more than {_DEPTH} deep")
         found = os.fstat(fd)
-        self._put(member_of(path, found, read_xattrs(fd)))
+        is_old = not path or _is_copied_up(fd)
+        self._put(member_of(path, found, read_xattrs(fd)), is_old=is_old)
         if _is_opaque(fd):
             self._writer.add(Member(path=_join(path, _OPAQUE), mode=0, xattrs={}))
         if self._strip:
@@ -205,6 +215,7 @@ class _Changes:
         file = os.open(name, _READ, dir_fd=fd)
         try:
             xattrs = read_xattrs(file)
+            is_old = _is_copied_up(file)
             if self._strip:
                 _strip_notes(file)
         except BaseException:
@@ -212,7 +223,7 @@ class _Changes:
             raise
         self.size += found.st_size
         member = replace(member_of(path, found, xattrs), size=found.st_size)
-        self._put(member, pieces_of(file, found.st_size))
+        self._put(member, pieces_of(file, found.st_size), is_old=is_old)
 
     def _special(self, fd: int, name: bytes, path: bytes, found: os.stat_result) -> None:
         kind = kind_of(found.st_mode)
@@ -229,8 +240,13 @@ class _Changes:
             if self._strip:
                 os.unlink(name, dir_fd=fd)
 
-    def _put(self, member: Member, data: Iterator[bytes] | None = None) -> None:
+    def _put(
+        self, member: Member, data: Iterator[bytes] | None = None, *, is_old: bool = False
+    ) -> None:
         self.entries += 1
+        if self._judge is not None:
+            uid, gid = self._judge(member.path, (member.uid, member.gid), is_old)
+            member = replace(member, uid=uid, gid=gid)
         self._writer.add(member, data)
 
 
@@ -263,6 +279,14 @@ def _is_opaque(fd: int) -> bool:
         return os.getxattr(fd, opaque_name()) == b"y"
     except OSError:
         return False
+
+
+def _is_copied_up(fd: int) -> bool:
+    try:
+        os.getxattr(fd, _ORIGIN)
+    except OSError:
+        return False
+    return True
 
 
 def _strip_notes(fd: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.build.archive import ArchiveWriter
+from sandbox.build.commands import Give
 from sandbox.build.copying import Copying
 from sandbox.build.state import ImageState
 from sandbox.errors import SpecError
@@ -31,10 +32,11 @@ def selected(mount: Mount, view: View[Any]) -> Copying:
     return Copying(copy, view, empty, now_sec=0, keeps_owner=not is_context)
 
 
-def take_tree(mount: Mount, view: View[Any], path: Path) -> Path:
+def take_tree(mount: Mount, view: View[Any], path: Path, give: Give) -> Path:
     """Return where the files of a mount are: a copy below `path`, that the step may write to.
 
-    Of a context that hides nothing the directory itself is shown, if the step may only read.
+    Of a context that hides nothing the directory itself is shown, if the step may only read. Files
+    of a stage are given to their owners, but not the top, which may have to be moved.
 
     Raises:
         SandboxError: there is no such file, or it cannot be read.
@@ -53,6 +55,8 @@ def take_tree(mount: Mount, view: View[Any], path: Path) -> Path:
         selected(mount, view).write(writer)
         writer.finish()
     with archive.open("rb") as file:
-        unpack_layer(file, path / "tree", None, Bounds())
+        unpacked, _ = unpack_layer(file, path / "tree", None, Bounds())
     archive.unlink()
+    top = os.fsencode(_NAME)
+    give(path / "tree", {name: each for name, each in unpacked.owners.items() if name != top})
     return path / "tree" / _NAME

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,15 @@ class BuildCache:
 
 def cache_directory(store: ImageStore, name: str) -> Path:
     """Return the directory of a cache mount; it is made if it is not there."""
+    path = cache_path(store, name)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(PermissionError):  # it was given to somebody else, who may do as they like
+        path.chmod(0o755)
+    return path
+
+
+def cache_path(store: ImageStore, name: str) -> Path:
+    """Return where a cache mount is or would be."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40]
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
-    path = store.root / CACHES / f"{readable}-{digest}"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.chmod(0o755)
-    return path
+    return store.root / CACHES / f"{readable}-{digest}"

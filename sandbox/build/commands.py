@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from sandbox.build.cache import cache_directory
+from sandbox.build.cache import cache_directory, cache_path
 from sandbox.build.options import Secret
 from sandbox.build.stack import Stack
 from sandbox.build.state import ImageState
@@ -16,6 +16,7 @@ from sandbox.errors import SpecError
 from sandbox.image.dockerfile import syntax
 from sandbox.image.dockerfile.lines import parse_heredoc
 from sandbox.image.ingest import Ingest
+from sandbox.image.owners import Owners
 from sandbox.image.places import keeps_owners
 from sandbox.records.enclosure import Mount, MountKind
 from sandbox.records.light import dataclass
@@ -30,6 +31,9 @@ _SECRET_MODE = 0o400
 
 TakeTree = Callable[[syntax.Mount, Path], Path]
 """Copies what a bind mount shows into a directory; returns where it is."""
+
+Give = Callable[[Path, Owners], None]
+"""Gives files of a tree away, by their paths, as far as there are such ids inside."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +70,17 @@ def reads_of(run: syntax.Run, shell: tuple[str, ...]) -> tuple[str, ...]:
 class Preparation:
     """One RUN before it is executed; what it needs on the disk goes with `undo`."""
 
-    def __init__(self, ingest: Ingest, state: ImageState, work: Path, undo: ExitStack) -> None:
+    def __init__(
+        self, ingest: Ingest, state: ImageState, work: Path, undo: ExitStack, give: Give
+    ) -> None:
         """Put files into `work`, and hold the locks of caches until `undo` is closed."""
         self._ingest = ingest
         self._state = state
         self._work = work
         self._undo = undo
+        self._give = give
         self._environment: dict[str, str] = {}
+        self._origins: Mapping[str, str] = {}
         self._files = 0
 
     def prepare(
@@ -81,14 +89,23 @@ class Preparation:
         mounts: tuple[syntax.Mount, ...],
         *,
         secrets: Mapping[str, Secret],
+        origins: Mapping[str, str],
         take_tree: TakeTree,
     ) -> Prepared:
         """Return what is executed.
+
+        Args:
+            run: The instruction.
+            mounts: Its mounts, expanded.
+            secrets: By their ids.
+            origins: What names the content of the stages that caches begin with.
+            take_tree: How to get what a bind mount shows.
 
         Raises:
             SpecError: a secret is missing, or a mount cannot be had.
             OSError: a file cannot be written.
         """
+        self._origins = origins
         argv = reads_of(run, self._state.shell)
         found: list[Mount] = []
         for mount in mounts:
@@ -112,7 +129,7 @@ class Preparation:
         if mount.kind == "tmpfs":
             return Mount(kind=MountKind.TMPFS, target=target, size_bytes=mount.size_bytes)
         if mount.kind == "cache":
-            source = self._cache(mount, target)
+            source = self._cache(mount, target, take_tree)
         else:
             source = take_tree(mount, self._new_path())
         return Mount(
@@ -141,8 +158,7 @@ class Preparation:
                 return None
         path = self._new_path()
         self._write(path, data, mount.mode if mount.mode is not None else _SECRET_MODE)
-        if keeps_owners():
-            os.chown(path, mount.uid or 0, mount.gid or 0)
+        self._give(path, {b"": (mount.uid or 0, mount.gid or 0)})
         target = mount.target or f"{_SECRETS}/{name}"
         return Mount(kind=MountKind.BIND, target=target, source=str(path), read_only=True)
 
@@ -167,17 +183,33 @@ class Preparation:
 
     # --- caches -----------------------------------------------------------------------------------
 
-    def _cache(self, mount: syntax.Mount, target: str) -> Path:
+    def _cache(self, mount: syntax.Mount, target: str, take_tree: TakeTree) -> Path:
+        name = mount.id or target
         if mount.from_stage is not None:
-            raise SpecError("a cache cannot begin with the files of a stage here")
-        path = self._locked_cache(mount.id or target, mount.sharing)
+            # Other files to begin with make another cache, as BuildKit has it.
+            name = f"{name} {mount.source} of {self._origins[mount.from_stage]}"
+            self._begin_cache(name, mount, take_tree)
+        path = self._locked_cache(name, mount.sharing)
         if mount.mode is not None:
-            path.chmod(mount.mode)
-        if keeps_owners() and (mount.uid is not None or mount.gid is not None):
-            os.chown(path, mount.uid or 0, mount.gid or 0)
-        if not mount.source:
+            with suppress(PermissionError):  # it was given to somebody else before
+                path.chmod(mount.mode)
+        if mount.uid is not None or mount.gid is not None:
+            self._give(path, {b"": (mount.uid or 0, mount.gid or 0)})
+        if not mount.source or mount.from_stage is not None:
             return path
         return self._below(path, mount.source)
+
+    def _begin_cache(self, name: str, mount: syntax.Mount, take_tree: TakeTree) -> None:
+        """Fill a cache that is not there yet with files of a stage."""
+        place = cache_path(self._ingest.store, name)
+        with self._ingest.store.locked(f"fill-{place.name}"):
+            if place.exists():
+                return
+            tree = take_tree(mount, self._new_path())
+            if not tree.is_dir():
+                raise SpecError(f"`{mount.source}` is no directory, as a cache has to be")
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            tree.rename(place)
 
     @staticmethod
     def _below(path: Path, source: str) -> Path:

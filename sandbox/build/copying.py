@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.build.archive import ArchiveWriter, Member, kind_of, owner_of, pieces_of
+from sandbox.build.archive import ArchiveWriter, Member, kind_of, pieces_of
 from sandbox.build.fetching import Fetched, fetch, name_of
 from sandbox.build.placing import Dressing, Placement
 from sandbox.build.stack import Stack, read_xattrs
@@ -181,7 +181,7 @@ class Copying:
         kind = kind_of(found.st_mode)
         if kind is None:
             return  # a socket
-        uid, gid = owner_of(found)
+        uid, gid = entry.owner
         member = Member(
             path=real,
             kind=kind,

@@ -107,7 +107,9 @@ class Placement:
         if path in self._kinds or (node is not None and not node.is_directory):
             raise ImageError(f"cannot copy into `/{fsdecode(path)}`: it is no directory")
         if node is not None:
+            uid, gid = node.owner
             member = member_of(path, node.found, self._stack.xattrs(node))
+            member = replace(member, uid=uid, gid=gid)
         else:
             uid, gid = self._dressing.owner if path else (0, 0)
             member = Member(

@@ -11,14 +11,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from sandbox.build.layers import add_written
+from sandbox.build.layers import Whose, add_written
 from sandbox.build.options import BuildOptions, Tell
 from sandbox.build.stack import Stack
 from sandbox.build.stubs import SYSTEM_PLACES, find_missing, remove_stubs
+from sandbox.environment.accounts import find_account
+from sandbox.environment.rootfs import find_file
 from sandbox.errors import ImageError, LaunchError, SandboxError
 from sandbox.image.built import WORK, open_work
 from sandbox.image.ingest import Ingest, LayerMeta
-from sandbox.image.places import uses_userxattr
+from sandbox.image.lend import give, lend
+from sandbox.image.owners import Owners
+from sandbox.image.places import keeps_owners, uses_userxattr
 from sandbox.image.store import each_once
 from sandbox.kernel.namespaces import find_ids
 from sandbox.kernel.roots import Roots
@@ -30,6 +34,7 @@ from sandbox.records.security import OWNERLESS, Security
 from sandbox.spec import RunSpec
 
 HOSTNAME = "sandbox-build"
+ACCOUNTS = ("/etc/passwd", "/etc/group")
 _INTERVAL_NS = 100_000_000
 _LONGEST_LINE = 1 << 16
 _TAIL = 20
@@ -38,12 +43,17 @@ _NOTE = (
     "note: there is one user only inside: to give files to others seems to succeed, but they stay "
     "root's; ranges in /etc/subuid and /etc/subgid give more users"
 )
+_BEYOND = (
+    "note: {count} files are root's while the steps run, such as /{path}, which is {uid}:{gid}'s: "
+    "larger ranges in /etc/subuid and /etc/subgid have room for them"
+)
 _NO_NAMES = re.compile(
     r"resolv|Name or service not known|getaddrinfo|No route|unreachable", re.IGNORECASE
 )
 _NO_OWNERS = re.compile(
     r"ch(own|grp)|set[ug]id|setgroups|Operation not permitted|Invalid arg", re.IGNORECASE
 )
+_BEYOND_RANGE = re.compile(r"(ch(own|grp)|set[ug]id).*Invalid arg", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +83,7 @@ class Runner:
         self._home = home
         self._tell = tell
         self._ids: IdMap | None = None
-        self._is_noted = False
+        self._is_noted = self._has_told_beyond = False
         if os.geteuid() != 0:
             self._ids = find_ids(os.geteuid(), os.getegid(), roots=Roots())
 
@@ -120,7 +130,39 @@ class Runner:
         self._execute(job, trees, writes)
         upper = writes / "upper"
         remove_stubs(upper, missing)
-        return add_written(self._ingest, upper, job.latest_sec)
+        return add_written(self._ingest, upper, job.latest_sec, self._whose(job, trees))
+
+    def _whose(self, job: Job, trees: Sequence[Path]) -> Whose | None:
+        if self._ids is None:
+            return None
+        layers = tuple(map(str, trees))
+        passwd, group = (find_file(layers, name).decode(errors="replace") for name in ACCOUNTS)
+        account = find_account(job.user, passwd, group)
+        return Whose(ids=self._ids, own=(account.uid, account.gid), below=Stack(trees))
+
+    def give(self, tree: Path, owners: Owners) -> None:
+        """Give files of a tree, by their paths, to whom they belong inside, where that can be.
+
+        Raises:
+            SandboxError: it fails.
+            OSError: likewise.
+        """
+        if self._ids is not None and not self._ids.is_single:
+            give(tree, owners, self._ids)
+        elif keeps_owners():
+            for path, owner in owners.items():
+                os.chown(tree / os.fsdecode(path), *owner, follow_symlinks=False)
+
+    def _owned(self, trees: Sequence[Path]) -> Sequence[Path]:
+        """Return a stack whose files belong to their owners, as far as there are such ids."""
+        if self._ids is None or self._ids.is_single:
+            return trees
+        lent = lend(self._ingest.store, trees, self._ids)
+        if lent.beyond and not self._has_told_beyond:
+            self._has_told_beyond = True
+            path, uid, gid = lent.beyond[0]
+            self._tell(_BEYOND.format(count=len(lent.beyond), path=path, uid=uid, gid=gid))
+        return lent.trees
 
     def _execute(self, job: Job, trees: Sequence[Path], writes: Path) -> None:
         from sandbox.engine.order import Surroundings, run
@@ -134,7 +176,7 @@ class Runner:
             interval_ns=_INTERVAL_NS,
             thread_hints=False,
             root=RootSpec(
-                layers=tuple(map(str, trees)),
+                layers=tuple(map(str, self._owned(trees))),
                 userxattr=uses_userxattr(),
                 writes_to=str(writes),
                 mounts=job.mounts,
@@ -178,15 +220,26 @@ class Runner:
             return "`--memory` gives the steps more"
         if result.outcome is Outcome.KILLED:
             return None
+        of_ids = self._hint_of_ids(output)
+        if of_ids is not None:
+            return of_ids
+        if job.network is Network.NONE and _NO_NAMES.search(output):
+            return "the step has no network: `--network host` gives it the host's"
+        if result.exit_code == 127:  # noqa: PLR2004 - as every shell says it
+            return "is the program in the image, and on its PATH?"
+        return None
+
+    def _hint_of_ids(self, output: str) -> str | None:
         if self.is_single and _NO_OWNERS.search(output):
             return (
                 "there is one user only inside: ranges in /etc/subuid and /etc/subgid, and "
                 "`apt install uidmap`, give more"
             )
-        if job.network is Network.NONE and _NO_NAMES.search(output):
-            return "the step has no network: `--network host` gives it the host's"
-        if result.exit_code == 127:  # noqa: PLR2004 - as every shell says it
-            return "is the program in the image, and on its PATH?"
+        if self._ids is not None and _BEYOND_RANGE.search(output):
+            return (
+                "there are no such ids inside: larger ranges in /etc/subuid and /etc/subgid give "
+                "more"
+            )
         return None
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sandbox.errors import ImageError
-from sandbox.image.places import is_whiteout, opaque_name
+from sandbox.image.owners import read_owners
+from sandbox.image.places import is_whiteout, keeps_owners, opaque_name
 
 _MOST_LINKS = 40
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,6 +30,8 @@ class Node(NamedTuple):
     levels: tuple[int, ...]
     """Layers that it comes from, the topmost first; several only for a directory."""
     found: os.stat_result
+    owner: tuple[int, int]
+    """uid and gid in the image; in a plain user's store the file itself has others."""
 
     @property
     def is_directory(self) -> bool:
@@ -48,13 +51,20 @@ class Stack:
         """Look into `layers`, bottom first; none at all is an empty root."""
         self._layers = [os.fsencode(layer) for layer in reversed(layers)]
         self._opaque = opaque_name()
+        self._owners = None if keeps_owners() else [read_owners(tree) for tree in reversed(layers)]
 
     def top(self) -> Node | None:
         """Return the root; None if there are no layers."""
         if not self._layers:
             return None
         levels = tuple(range(len(self._layers)))
-        return Node(b"", levels, os.lstat(self._layers[0]))
+        found = os.lstat(self._layers[0])
+        return Node(b"", levels, found, self._owner(0, b"", found))
+
+    def _owner(self, level: int, path: bytes, found: os.stat_result) -> tuple[int, int]:
+        if self._owners is None:
+            return found.st_uid, found.st_gid
+        return self._owners[level].get(path, (0, 0))
 
     def resolve(self, path: bytes, *, follow: bool = True) -> tuple[bytes, Node | None]:
         """Return where a path leads to, and what is there.
@@ -132,7 +142,9 @@ class Stack:
             top = top or found
             if not stat.S_ISDIR(found.st_mode) or self._hides_lower(place):
                 break
-        return None if top is None else Node(path, tuple(levels), top)
+        if top is None:
+            return None
+        return Node(path, tuple(levels), top, self._owner(levels[0], path, top))
 
     def _hides_lower(self, place: bytes) -> bool:
         try:

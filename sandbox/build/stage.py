@@ -18,7 +18,7 @@ from sandbox.build.placing import Dressing, Placement
 from sandbox.build.progress import shorten
 from sandbox.build.running import Job, StepError
 from sandbox.build.stack import Stack
-from sandbox.build.state import ImageState
+from sandbox.build.state import ImageState, key_of
 from sandbox.errors import ImageError, SandboxError
 from sandbox.image.dockerfile import syntax
 from sandbox.image.dockerfile.fields import expand_fields, mounts_of
@@ -185,6 +185,14 @@ class StageBuild:
         view, names = self._shown(run, mount)
         return selected(mount, view).content() if names is None else names
 
+    def _origins(self, run: syntax.Run, mounts: Sequence[syntax.Mount]) -> dict[str, str]:
+        """Return what names the content of the stages that caches begin with."""
+        return {
+            name: key_of(self._view(run, name)[1])
+            for name in {mount.from_stage for mount in mounts if mount.kind == "cache"}
+            if name is not None
+        }
+
     def _network(self, run: syntax.Run) -> Network:
         asked = self._builder.options.network
         return asked if run.network == "default" else Network(run.network)
@@ -199,12 +207,16 @@ class StageBuild:
         state, builder = self._state, self._builder
         with ExitStack() as undo:
             work = undo.enter_context(builder.runner.work_directory())
-            preparation = Preparation(builder.ingest, state, work, undo)
+            give = builder.runner.give
+            preparation = Preparation(builder.ingest, state, work, undo, give)
             prepared = preparation.prepare(
                 run,
                 tuple(mounts),
                 secrets={secret.id: secret for secret in builder.options.secrets},
-                take_tree=lambda mount, path: take_tree(mount, self._shown(run, mount)[0], path),
+                origins=self._origins(run, mounts),
+                take_tree=lambda mount, path: take_tree(
+                    mount, self._shown(run, mount)[0], path, give
+                ),
             )
             job = Job(
                 argv=prepared.argv,

@@ -9,7 +9,8 @@ from sandbox.environment.rootfs import Root
 from sandbox.errors import HostError, SpecError
 from sandbox.image.config import ImageConfig
 from sandbox.image.store import ImageStore
-from sandbox.records.enclosure import RootSpec
+from sandbox.records.enclosure import IdMap, RootSpec
+from sandbox.records.result import RunWarning
 from sandbox.spec import RunSpec, parse_signal
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
@@ -80,3 +81,27 @@ def _place(path: str) -> str | None:
     """Return where a volume of the image is; None for what cannot be a place of its own."""
     place = os.path.normpath("/" + path.lstrip("/"))
     return None if place == "/" or place.startswith(("/proc", "/sys", "/dev")) else place
+
+
+def lend_layers(
+    images: Path, layers: tuple[str, ...], ids: IdMap
+) -> tuple[tuple[str, ...], tuple[RunWarning, ...]]:
+    """Return layers whose files belong to their owners, and a warning of those that cannot.
+
+    Raises:
+        ImageError: the user's ids cannot be used.
+        OSError: the store cannot be written.
+    """
+    from sandbox.image.lend import lend
+
+    lent = lend(ImageStore(images), map(Path, layers), ids)
+    if not lent.beyond:
+        return tuple(map(str, lent.trees)), ()
+    path, uid, gid = lent.beyond[0]
+    warning = RunWarning(
+        code="owners_beyond",
+        text=f"{len(lent.beyond)} files of the image are root's inside, such as /{path}, which "
+        f"is {uid}:{gid}'s: these ids are beyond yours",
+        hint="a larger range in /etc/subuid and /etc/subgid makes room",
+    )
+    return tuple(map(str, lent.trees)), (warning,)

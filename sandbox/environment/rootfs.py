@@ -106,13 +106,18 @@ def prepare_in_root(
         root = _find_root(spec, root_spec)
     account = _find_account(spec.user or root.user, root.layers)
     ids = _find_ids(account, roots)
+    layers, beyond = root.layers, tuple[RunWarning, ...]()
+    if root.images is not None and ids is not None and not ids.is_single:
+        from sandbox.environment.image_root import lend_layers
+
+        layers, beyond = lend_layers(root.images, root.layers, ids)
     hints = find_thread_hints(spec, host, inherits=False)
     rlimits, reports = prepare_ulimits(spec.limits.ulimits)
     security = root_spec.security
     resolved = resolve_security(security, roots, is_plain=ids is not None)
     hostname = root_spec.hostname or run_id
     enclosure = Enclosure(
-        layers=root.layers,
+        layers=layers,
         files=tuple((place, name) for name, place in FILE_PLACES.items()),
         mounts=_in_order((*root_spec.mounts, *resolved.mounts), root.volumes),
         cgroups=tuple(_find_cgroups(host.mode)),
@@ -152,6 +157,7 @@ def prepare_in_root(
         reports=reports,
         warnings=(
             *_warnings(ids),
+            *beyond,
             *resolved.warnings,
             *warn_of_names(root_spec.network, root_files["resolv.conf"]),
         ),

@@ -11,6 +11,7 @@ from sandbox.errors import ImageError, SpecError
 from sandbox.image.built import CACHES, forget_steps, layers_of_steps, remove_lent
 from sandbox.image.flat import flat_path
 from sandbox.image.ingest import COLLECT, PARTIAL
+from sandbox.image.owners import LENT
 from sandbox.image.reference import parse_reference
 from sandbox.image.store import ImageStore, StoredImage
 from sandbox.records.light import dataclass
@@ -160,17 +161,23 @@ def _needed(store: ImageStore) -> set[Path]:
         record = store.read_record(image_id)
         needed |= {store.blob_path(image_id), store.blob_path(record["manifest"])}
         for layer in record["layers"]:
-            needed |= {store.blob_path(layer["digest"]), store.layer_path(layer["diff_id"])}
+            needed |= {store.blob_path(layer["digest"]), *_places(store, layer["diff_id"])}
         if record["mend"]:
             needed.add(store.root / "mends" / record["mend"])
+            needed.add(store.root / LENT / record["mend"])
     needed |= {flat_path(store, image.layers) for image in store.list_images()}
     for diff_id in layers_of_steps(store):
-        needed |= {store.blob_path(diff_id), store.layer_path(diff_id)}
+        needed |= {store.blob_path(diff_id), *_places(store, diff_id)}
     return needed
 
 
+def _places(store: ImageStore, diff_id: str) -> tuple[Path, Path]:
+    layer = store.layer_path(diff_id)
+    return layer, store.root / LENT / layer.name
+
+
 def _garbage(store: ImageStore, needed: set[Path]) -> list[Path]:
-    places = ("blobs/sha256", "blobs/sha512", "layers", "mends", "flats", "work")
+    places = ("blobs/sha256", "blobs/sha512", "layers", "mends", "flats", LENT, "work")
     present = [path for place in places for path in _children(store.root / place)]
     return [path for path in present if path not in needed]
 

@@ -21,6 +21,7 @@ from sandbox.image.cancel import Flag
 from sandbox.image.config import ImageConfig, load_object
 from sandbox.image.layer import unpack_layer
 from sandbox.image.mend import Layer, mend
+from sandbox.image.owners import write_owners
 from sandbox.image.places import remove_tree, uses_userxattr
 from sandbox.image.store import LAYER_META, TREE, ImageStore, write_whole
 from sandbox.image.stream import write_all
@@ -54,6 +55,8 @@ class LayerMeta:
     whiteouts: tuple[bytes, ...]
     devices: int
     xattrs: int
+    owned: int
+    """Entries of others than root that could not be given away; `owners` has whose."""
     userxattr: bool
     boot_id: str
 
@@ -172,6 +175,9 @@ class Ingest:
             with blob.open("rb") as file:
                 checked = cast("BinaryIO", _Checked(file, self.flag))
                 unpacked, found = unpack_layer(checked, work / TREE, diff_id, self.bounds)
+            known = dict(unpacked.__dict__)
+            owners = known.pop("owners")
+            write_owners(work, owners)
             meta = LayerMeta(
                 diff_id=found,
                 digest=digest,
@@ -179,7 +185,8 @@ class Ingest:
                 media_type=media_type,
                 userxattr=uses_userxattr(),
                 boot_id=boot_id(),
-                **unpacked.__dict__,
+                owned=len(owners),
+                **known,
             )
             write_whole(work / LAYER_META, _encode(meta))
             self._publish(work, self.store.layer_path(found))

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandbox.errors import ImageError
+from sandbox.image.owners import read_owners, write_owners
 from sandbox.image.places import is_whiteout, keeps_owners, opaque_name
 from sandbox.image.tar_headers import show
 from sandbox.records.light import dataclass
@@ -64,6 +65,7 @@ class _Mend:
         self._implied = [frozenset(layer.implied) for layer in stack]
         self._target = target
         self._made: dict[bytes, os.stat_result | None] = {}
+        self._owners: dict[bytes, tuple[int, int]] = {}
 
     def is_invented(self, path: bytes) -> bool:
         """Return whether the topmost directory of this path is not the one that says how it is."""
@@ -114,6 +116,13 @@ class _Mend:
         source = _place(self._tree(level), path)
         _copy_xattrs(source, target)
         self._made[path] = os.lstat(source)
+        self._note_owner(path, self._tree(level), source)
+
+    def _note_owner(self, path: bytes, tree: Path, source: Path) -> None:
+        inner = b"" if source == tree else os.fsencode(source.relative_to(tree))
+        owner = read_owners(tree).get(inner)
+        if owner is not None:
+            self._owners[path] = owner
 
     def link(self, level: int, name: bytes, source: bytes) -> None:
         """Put a hard link of a layer, and the file of a lower one that it is to share, on top."""
@@ -150,6 +159,9 @@ class _Mend:
             self.make_directory(source.rpartition(b"/")[0])
         if not os.path.lexists(twin):
             _copy_file(place, twin)
+        tree = next(layer.tree for layer in self._stack if place.is_relative_to(layer.tree))
+        for path in {name, os.fsencode(twin.relative_to(self._target))}:
+            self._note_owner(path, tree, place)
         if twin != target:
             target.unlink(missing_ok=True)
             os.link(twin, target, follow_symlinks=False)
@@ -162,6 +174,7 @@ class _Mend:
                 target.chmod(_INVENTED_MODE)
             else:
                 _dress(target, found)
+        write_owners(self._target.parent, self._owners)
 
 
 def _place(tree: Path, path: bytes) -> Path:

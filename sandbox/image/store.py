@@ -5,6 +5,8 @@
     blobs/sha256/<hex>             what was fetched, by the digest of its bytes
     layers/<hex>/tree              a layer unpacked once, by its diff_id; shared by its images
     layers/<hex>/layer.json        written before the directory gets its name
+    layers/<hex>/owners.json       whose files are not root's, in a plain user's store
+    lent/<hex>/<map>/tree          these files for their owners, where ids are lent to the user
     mends/<hex>/tree               what a stack of layers needs on top (see `mend`)
     flats/<hex>/tree               all layers of a stack in one, where they cannot be stacked
     records/<hex>.json             one image, by its id: the digest of its configuration
@@ -23,7 +25,8 @@ character device 0:0, which any user may make (Linux 5.8). An opaque directory h
 attribute `trusted.overlay.opaque=y` where the store's owner may set it (root), else
 `user.overlay.opaque=y`; then `StoredImage.userxattr` is true and the mount needs the option
 `userxattr`. As root owners are the image's own. Otherwise all files belong to the store's owner,
-who is 0 within a user namespace that maps only him. Device nodes are never there.
+who is 0 within a user namespace, and `owners` and `lend` know whose they are in the image. Device
+nodes are never there.
 """
 
 from __future__ import annotations

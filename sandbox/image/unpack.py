@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 
 from sandbox.errors import ImageError
 from sandbox.image import tar
+from sandbox.image.owners import Owners
 from sandbox.image.places import (
     Tree,
     is_whiteout,
@@ -60,6 +61,8 @@ class Unpacked:
     """Device nodes that were left out."""
     xattrs: int
     """Extended attributes that could not be set, or mean nothing here."""
+    owners: Owners
+    """Whose files are that are not root's, where they could not be given away."""
 
 
 class Unpacker:
@@ -73,6 +76,7 @@ class Unpacker:
         self._directories: dict[bytes, tar.Entry] = {}
         self._whiteouts: list[tuple[bytes, bytes]] = []
         self._borrowed: list[tuple[bytes, bytes]] = []
+        self._owners: dict[bytes, tuple[int, int]] = {}
         self._entries = self._size = self._devices = self._xattrs = 0
 
     def unpack(self, reader: tar.TarReader) -> Unpacked:
@@ -98,6 +102,7 @@ class Unpacker:
             whiteouts=tuple(sorted({parent for parent, _ in self._whiteouts})),
             devices=self._devices,
             xattrs=self._xattrs,
+            owners=self._owners,
         )
 
     def _unsaid_top(self) -> set[bytes]:
@@ -120,6 +125,7 @@ class Unpacker:
             if entry.kind != tar.DIRECTORY:
                 raise ImageError("its own top is no directory")
             self._directories[b""] = entry
+            self._note_owner(b"", entry)
             return
         name = parts.pop()
         if name.startswith(_WHITEOUT):
@@ -191,6 +197,7 @@ class Unpacker:
                 # What was there, or was hidden there, must not show through from below.
                 self._make_opaque(fd, name, path)
         self._directories[path] = entry
+        self._note_owner(path, entry)
         self._tree.made.discard(path)
 
     def _put_file(
@@ -204,6 +211,7 @@ class Unpacker:
         try:
             if entry.stored or entry.size:
                 reader.copy(entry, file)
+            self._note_owner(path, entry)
             if self._own and (entry.uid or entry.gid):
                 os.fchown(file, entry.uid, entry.gid)
             os.fchmod(file, entry.mode)  # after its owner, who would clear the set-id bits
@@ -221,6 +229,7 @@ class Unpacker:
         except FileExistsError:
             self._clear(fd, name, path)
             os.symlink(entry.link, name, dir_fd=fd)
+        self._note_owner(path, entry)
         if self._own and (entry.uid or entry.gid):
             os.chown(name, entry.uid, entry.gid, dir_fd=fd, follow_symlinks=False)
         if entry.xattrs:
@@ -234,6 +243,7 @@ class Unpacker:
         except FileExistsError:
             self._clear(fd, name, path)
             os.mkfifo(name, 0o600, dir_fd=fd)
+        self._note_owner(path, entry)
         if self._own:
             os.chown(name, entry.uid, entry.gid, dir_fd=fd, follow_symlinks=False)
         os.chmod(name, entry.mode, dir_fd=fd)
@@ -265,6 +275,9 @@ class Unpacker:
                 raise ImageError("a hard link to a file that the layer removes")
             fd, _ = self._tree.directory(parts, make=True)
             self._link(source, last, fd, name, path)
+            owner = self._owners.get(_join(source_parent, last))
+            if owner is not None:
+                self._owners[path] = owner
         except FileNotFoundError:
             self._borrow(parts, name, path, b"/".join([*target, last]))
         finally:
@@ -295,8 +308,16 @@ class Unpacker:
         for known in (self._tree.made, self._tree.opaque):
             known -= {key for key in known if (key + b"/").startswith(inside)}
         self._borrowed = [pair for pair in self._borrowed if pair[0] != path]
+        for key in [key for key in self._owners if (key + b"/").startswith(inside)]:
+            del self._owners[key]
 
     # --- attributes -------------------------------------------------------------------------------
+
+    def _note_owner(self, path: bytes, entry: tar.Entry) -> None:
+        if not self._own and (entry.uid or entry.gid):
+            self._owners[path] = (entry.uid, entry.gid)
+        else:  # an entry may come twice
+            self._owners.pop(path, None)
 
     def _set_xattrs(self, target: int | bytes, entry: tar.Entry) -> None:
         for name, value in entry.xattrs.items():

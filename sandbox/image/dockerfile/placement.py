@@ -102,7 +102,7 @@ def content_digest(view: View[E], items: Iterable[Item[E]], *, owners: bool = Fa
         kind = stat.S_IFMT(found.st_mode)
         facts: list[object] = [kind, stat.S_IMODE(found.st_mode), item.is_named]
         if owners:
-            facts += [found.st_uid, found.st_gid]
+            facts += item.entry.owner
         parts = [item.destination, repr(facts).encode(), _substance(view.tree, item.entry)]
         for part in parts:
             total.update(len(part).to_bytes(8, "big"))

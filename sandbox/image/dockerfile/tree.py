@@ -35,6 +35,10 @@ class Entry(Protocol):
         """Return what lstat(2) says of it."""
 
     @property
+    def owner(self) -> tuple[int, int]:
+        """Return whose it is there: uid and gid."""
+
+    @property
     def is_directory(self) -> bool:
         """Return whether it has entries."""
 
@@ -67,6 +71,11 @@ class ContextEntry(NamedTuple):
 
     path: bytes
     found: os.stat_result
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """Return whose it is on the host."""
+        return self.found.st_uid, self.found.st_gid
 
     @property
     def is_directory(self) -> bool:

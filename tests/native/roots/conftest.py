@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sysconfig
 import tarfile
 import time
 from collections.abc import Callable, Sequence
@@ -154,40 +153,3 @@ def eventually() -> Callable[..., bool]:
 def kit() -> SimpleNamespace:
     """What makes images, for fixtures that live longer than a test."""
     return SimpleNamespace(base_files=base_files, make_layer=make_layer, write_layout=write_layout)
-
-
-@pytest.fixture
-def many_users(plain_user: Callable[..., Any], plain_home: Path, tmp_path: Path) -> As:
-    """`many_users("python", …)` runs as a plain user that 65536 ids are lent to."""
-    if shutil.which("newuidmap") is None:
-        pytest.skip("newuidmap is not installed")
-    lent = tmp_path / "lent"
-    lent.write_text("65534:600000:65536\nnobody:600000:65536\n")
-    python = plain_user("python", "-c", "import sys; print(sys.executable)").stdout.strip()
-    # In a mount namespace of the test's own the files of /etc say what the test wants.
-    shell = (
-        f"mount --bind {lent} /etc/subuid && mount --bind {lent} /etc/subgid && "
-        'exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"'
-    )
-    environment = {
-        **os.environ,
-        "HOME": str(plain_home),
-        "SANDBOX_HOME": str(plain_home / "sandbox-home"),
-        "PYTHONPATH": f"{PROJECT}:{sysconfig.get_path('purelib')}",
-    }
-
-    def run(*words: str | Path, **settings: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            ["unshare", "-m", "sh", "-c", shell, "sh", python, *words],
-            env={**environment, **settings},
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-        if "user namespaces may be closed" in done.stderr:
-            pytest.skip("a plain user may make no user namespace here")
-        return done
-
-    return run
