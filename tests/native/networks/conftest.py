@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,6 +23,7 @@ HOST_ADDRESS, SERVER_ADDRESS = "198.51.100.1", "198.51.100.2"
 UPLINK = "up0"
 TCP_PORT, UDP_PORT = 7001, 7002
 _PATIENCE_SEC = 60
+PLAIN = ["--reuid=65534", "--regid=65534", "--clear-groups"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,19 @@ class Host:
             for link in json.loads(self.run("ip", "-s", "-j", "link"))
         }
 
+    def at_rest(self) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+        """Return the counters of the host's ends and ours of each run, while nothing passes."""
+        while True:  # neighbours ask now and then
+            before = self.links()
+            told = self.run(*self.sandbox("stats", "--no-stream", "--format", "api")[2:])
+            if self.links() == before:
+                rows = [json.loads(line) for line in told.splitlines()]
+                return before, {
+                    row["id"]: row["networks"]["eth0"]
+                    for row in rows
+                    if "eth0" in row.get("networks", {})
+                }
+
     def setting(self, name: str) -> str:
         """Return a setting of IPv4 there, such as `ip_forward`."""
         return self.run("cat", f"/proc/sys/net/ipv4/{name}").strip()
@@ -108,6 +123,29 @@ def host(sandbox_home: Path, need_kernel: Callable[[object, str], None]) -> Iter
         for one in started:
             one.kill()
             one.communicate()
+
+
+@pytest.fixture
+def plain_words(host: Host, plain_home: Path, plain_python: str) -> list[str]:
+    """Our command line on the test's host as a plain user; nothing of it forks before ours."""
+    paths = f"{PROJECT}:{sysconfig.get_path('purelib')}"
+    settings = [f"HOME={plain_home}", f"SANDBOX_HOME={plain_home}/s", f"PYTHONPATH={paths}"]
+    words: list[str] = host.words("setpriv", *PLAIN, "env", *settings)
+    return [*words, plain_python, "-m", "sandbox"]
+
+
+@pytest.fixture
+def plain(plain_words: list[str], plain_home: Path) -> Callable[..., Any]:
+    """Run it; with other programs to be found if asked."""
+
+    def run(*words: str | Path, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+        place = plain_words.index("env") + 1
+        command = [*plain_words[:place], f"PATH={path}", *plain_words[place:], *map(str, words)]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=100, check=False, cwd=plain_home
+        )
+
+    return run
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,7 +62,7 @@ def test_two_runs_reach_a_server_and_every_byte_is_counted(host: Host, tmp_path:
         assert run.stdout is not None
         assert run.stdout.readline() == f"{HOST_ADDRESS}\n", "the server saw another"
         assert run.stdout.readline() == "done\n"
-    outside, rows = _at_rest(host)
+    outside, rows = host.at_rest()
     during = host.left()
     printed = [run.communicate("go\n", timeout=100)[0] for run in runs]
 
@@ -90,20 +89,6 @@ def _talk(host: Host, name: str, receive: int, send: int, place: Path) -> subpro
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def _at_rest(host: Host) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
-    """The host's ends and our rows at a time when nothing passed: neighbours ask now and then."""
-    while True:
-        before = host.links()
-        told = host.run(*host.sandbox("stats", "--no-stream", "--format", "api")[2:])
-        if host.links() == before:
-            rows = [json.loads(line) for line in told.splitlines()]
-            return before, {
-                row["id"]: row["networks"]["eth0"]
-                for row in rows
-                if "eth0" in row.get("networks", {})
-            }
 
 
 def in_docker_words(stats: dict[str, dict[str, int]]) -> dict[str, int]:
@@ -322,32 +307,6 @@ def test_a_hundred_killed_ones_leave_nothing(host: Host, wait_until: Callable[..
 
 
 # --- as a plain user
-
-
-PLAIN = ["--reuid=65534", "--regid=65534", "--clear-groups"]
-
-
-@pytest.fixture
-def plain_words(host: Host, plain_home: Path, plain_python: str) -> list[str]:
-    """Our command line on the test's host as a plain user; nothing of it forks before ours."""
-    paths = f"{HERE.parents[2]}:{sysconfig.get_path('purelib')}"
-    settings = [f"HOME={plain_home}", f"SANDBOX_HOME={plain_home}/s", f"PYTHONPATH={paths}"]
-    words: list[str] = host.words("setpriv", *PLAIN, "env", *settings)
-    return [*words, plain_python, "-m", "sandbox"]
-
-
-@pytest.fixture
-def plain(plain_words: list[str], plain_home: Path) -> Callable[..., Any]:
-    """Run it; with other programs to be found if asked."""
-
-    def run(*words: str | Path, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
-        place = plain_words.index("env") + 1
-        command = [*plain_words[:place], f"PATH={path}", *plain_words[place:], *map(str, words)]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=100, check=False, cwd=plain_home
-        )
-
-    return run
 
 
 def test_a_plain_user_reaches_the_server_through_pasta(
