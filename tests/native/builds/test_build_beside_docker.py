@@ -201,7 +201,7 @@ def said(config: dict[str, Any]) -> dict[str, Any]:
     return {name: inner.get(name) for name in COMPARED if inner.get(name)}
 
 
-@pytest.mark.parametrize("dockerfile", map(marked, DOCKERFILES), ids=names)
+@pytest.mark.parametrize("dockerfile", [marked(each) for each in DOCKERFILES], ids=names)
 def test_they_come_to_the_same(ours: Ours, theirs: Theirs, dockerfile: Path, context: Path) -> None:
     name = f"test/{names(dockerfile)}"
     (context / "Dockerfile").write_text(dockerfile.read_text())
