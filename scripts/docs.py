@@ -25,7 +25,8 @@ from typing import Any
 from console import parse_page, renewed, run_session
 from typer.main import get_command
 
-from sandbox.cli import build_app
+from sandbox.cli import COMMANDS
+from sandbox.cli.app import build_app
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLI_PAGE = PROJECT / "docs/reference/cli.md"
@@ -104,7 +105,7 @@ def meaning(option: Any) -> str:
 def cli_page() -> str:
     """Return the whole page of the command line."""
     lines = [INTRODUCTION]
-    for path, command in commands(get_command(build_app()), "sandbox"):
+    for path, command in commands(get_command(build_app(COMMANDS)), "sandbox"):
         lines.extend(describe(path, command))
     text = "\n".join(lines)
     while "\n\n\n" in text:

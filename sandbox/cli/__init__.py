@@ -1,15 +1,13 @@
 """The command line: one file a command; only `main()` exits the process."""
 
-# Without `from __future__ import annotations`, as in `run`: typer reads the flags' types.
+from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
-
+from sandbox.cli import quick
 from sandbox.cli.console import CommandExit, print_error
 from sandbox.errors import EXIT_SANDBOX, SandboxError
 
@@ -44,55 +42,26 @@ _USAGE_ERROR = 2
 _INTERRUPTED = 130
 
 
-def _show_version(value: bool) -> None:
-    if value:
-        from sandbox import __version__
+def _call(asked: str, arguments: list[str]) -> None:
+    """Call the asked command; a plain `run` without typer, which takes as long as all the rest."""
+    if asked == "run":
+        run = import_module(COMMANDS[asked]).run
+        values = quick.read(run, arguments[1:])
+        if values is not None:
+            run(**values)
+            return
+    from sandbox.cli.app import build_app
 
-        typer.echo(f"sandbox {__version__}")
-        raise typer.Exit
-
-
-def _root(
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
-    """Run a script inside the CPU and memory budget of a target device; see what it used."""
-
-
-def build_app(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
-    """Return the application with the named commands; only their modules are imported."""
-    app = typer.Typer(
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        no_args_is_help=True,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_root)
-    for name in names:
-        module = import_module(COMMANDS[name])
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
-        else:
-            app.command(
-                name,
-                cls=getattr(module, "COMMAND_CLASS", None),
-                context_settings=getattr(module, "CONTEXT_SETTINGS", None),
-            )(getattr(module, name.replace("-", "_")))
-    return app
+    modules = {asked: COMMANDS[asked]} if asked in COMMANDS else COMMANDS
+    build_app(modules)(arguments, prog_name="sandbox")
 
 
 def _status_of(arguments: list[str]) -> int:
     """Run the asked command and return the exit status of the process."""
     asked = arguments[0] if arguments else ""
     is_run = asked == "run"
-    names = (asked,) if asked in COMMANDS else tuple(COMMANDS)
     try:
-        build_app(names)(arguments, prog_name="sandbox")
+        _call(asked, arguments)
     except CommandExit as leaving:
         return leaving.status
     except SandboxError as error:

@@ -1,14 +1,16 @@
-"""How the flags of `sandbox run` are declared and read."""
+"""How flags are declared, without typer: a start that can do without it takes two thirds.
+
+`sandbox.cli.app` makes typer's flags of them, and `sandbox.cli.quick` reads plain command lines.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import typer
-from typer.core import TyperCommand
-
 from sandbox.errors import SpecError
+from sandbox.records.light import dataclass, field
 from sandbox.units import UNLIMITED, parse_cpu_list
 
 if TYPE_CHECKING:
@@ -19,26 +21,31 @@ _leases: list[Lease] = []
 """Held until this process ends, and by the supervisor of a detached run until it ends."""
 
 
-class RunCommand(TyperCommand):
-    """Lets `--capture` stand alone as well as with `=tee`."""
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """One flag of a command."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give a bare `--capture` its usual value, left of the command only."""
-        takes_value = {
-            name
-            for param in self.params
-            if not getattr(param, "is_flag", False)
-            for name in param.opts
-            if name.startswith("-")
-        }
-        position = 0
-        while position < len(args) and args[position].startswith("-") and args[position] != "--":
-            if args[position] == "--capture":
-                args[position] = "--capture=file"
-            elif args[position] in takes_value:
-                position += 1
-            position += 1
-        return super().parse_args(ctx, args)
+    names: tuple[str, ...]
+    """As they are typed; `--yes/--no` for one that can be refused."""
+    panel: str
+    """Of `--help`."""
+    help: str
+    metavar: str | None = None
+    parser: Callable[[str], Any] | None = None
+    """What reads its value, or raises SpecError or ValueError; None: the annotated type does."""
+    envvar: str | None = None
+    alone: str | None = None
+    """The value of one that may stand alone, and takes another only as `--flag=value`."""
+    more: dict[str, Any] = field(default_factory=dict)
+    """Anything else that typer is to know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """The words of a command line that are no flags."""
+
+    metavar: str
+    help: str
 
 
 def parse_pids(text: str) -> int:
@@ -81,6 +88,35 @@ def parse_shares(text: str) -> int:
     return int(text)
 
 
-def option(name: str, *more: str, panel: str, help: str, **kw: Any) -> Any:  # noqa: A002
+def option(
+    name: str,
+    *more: str,
+    panel: str,
+    help: str,  # noqa: A002
+    metavar: str | None = None,
+    parser: Callable[[str], Any] | None = None,
+    envvar: str | None = None,
+    alone: str | None = None,
+    **others: Any,
+) -> Flag:
     """Declare one flag of a panel of `--help`."""
-    return typer.Option(name, *more, help=help, rich_help_panel=panel, show_default=False, **kw)
+    return Flag(
+        names=(name, *more),
+        panel=panel,
+        help=help,
+        metavar=metavar,
+        parser=parser,
+        envvar=envvar,
+        alone=alone,
+        more=others,
+    )
+
+
+def declared_in(function: Callable[..., None]) -> list[tuple[str, Any, Flag | Words]]:
+    """Return the name, the type and the declaration of each parameter that has one."""
+    return [
+        (name, hint.__origin__, declared)
+        for name, hint in function.__annotations__.items()
+        for declared in getattr(hint, "__metadata__", ())
+        if isinstance(declared, (Flag, Words))
+    ]
