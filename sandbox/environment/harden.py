@@ -47,11 +47,14 @@ def harden(prepared: Prepared, spec: RunSpec, asked: Harden, run_id: str) -> Pre
     Raises:
         SpecError: what is to be writable cannot be.
         HostError: it is not there.
+        LaunchError: nor is the working directory (126).
     """
-    workdir = os.path.realpath(prepared.program.directory or ".")
+    workdir = _find_workdir(prepared.program)
     writable = _find_writable(asked, workdir)
     kept = (*_find_kept(spec), *_check_readable(asked))
     place = InPlace(is_apart=True, writable=writable, kept=kept)
+    if spec.venv is not None and place.emptied_above(spec.venv.directory):
+        place = replace(place, kept=(*kept, spec.venv.directory))
     program, reason = _take_apart(prepared.program, spec, workdir, place, run_id)
     abi = landlock_abi()
     is_apart = reason is None
@@ -79,7 +82,11 @@ def harden(prepared: Prepared, spec: RunSpec, asked: Harden, run_id: str) -> Pre
         prepared,
         program=program,
         protections=protections,
-        warnings=(*prepared.warnings, *_warnings(writable, protections)),
+        warnings=(
+            *prepared.warnings,
+            *_warnings(writable, protections),
+            *_warn_of_hidden(program),
+        ),
     )
 
 
@@ -134,6 +141,17 @@ def _why_not_apart(program: Program, ids: IdMap | None, own: tuple[int, int]) ->
     if held >> NAMES.index("sys_admin") & 1:
         return None
     return "root lacks CAP_SYS_ADMIN here"
+
+
+def _find_workdir(program: Program) -> str:
+    path = os.path.realpath(program.directory or ".")
+    try:
+        os.stat(path)  # noqa: PTH116 - as the rest
+    except OSError as exc:
+        from sandbox.kernel.launch_error import directory_error
+
+        raise directory_error(path, exc.errno or 0, program) from None
+    return path
 
 
 def _find_writable(asked: Harden, workdir: str) -> tuple[str, ...]:
@@ -243,4 +261,27 @@ def _warnings(
             code="home_writable",
             text=f"the program can write to all of your home directory {home}",
             hint="start it in a directory of its own, or name one with --workdir",
+        )
+
+
+def _warn_of_hidden(program: Program) -> Iterator[RunWarning]:
+    """Yield a warning for arguments that are files of the host, and are not there in the run."""
+    base = program.directory or "."
+    texts = [text.partition("=")[2] if text[:1] == "-" else text for text in program.argv[1:]]
+    paths = [text for text in texts if "/" in text and os.path.exists(os.path.join(base, text))]  # noqa: PTH110, PTH118
+    if not paths:
+        return
+    from sandbox.kernel.launch_error import find_emptied, hint_for_emptied
+
+    hidden = [
+        (path, place) for path in paths if (place := find_emptied(program.enclosure, base, path))
+    ]
+    if hidden:
+        path, place = hidden[0]
+        more = f" (and {len(hidden) - 1} more arguments)" if len(hidden) > 1 else ""
+        yield RunWarning(
+            code="not_shown",
+            text=f"the program did not see your {path}{more}: a hardened run has a {place} of its "
+            "own, which goes with it",
+            hint=hint_for_emptied(program.enclosure, base, path),
         )

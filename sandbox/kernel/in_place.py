@@ -14,10 +14,10 @@ from sandbox.kernel import mount_calls as calls
 from sandbox.kernel.in_root import find_place
 from sandbox.kernel.mount_calls import NODEV, NOEXEC, NOSUID, RDONLY
 from sandbox.kernel.protect import Say, protect
-from sandbox.records.enclosure import InPlace
+from sandbox.records.enclosure import EMPTIED, InPlace
 
-_EMPTIED = ((b"/run", b"755"), (b"/tmp", b"1777"), (b"/var/tmp", b"1777"), (b"/dev/shm", b"1777"))
-"""Where other programs leave sockets and files; a run gets its own, in memory."""
+_MODES = {"/run": b"755"}
+_USUAL_MODE = b"1777"
 _PLAIN = NOSUID | NODEV | NOEXEC
 
 
@@ -34,9 +34,9 @@ def mount_in_place(place: InPlace, say: Say) -> None:
     top = os.open(b"/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     say(b"read-only root")
     calls.restrict_mount(top, RDONLY, recursive=True)
-    for path, mode in _EMPTIED:
-        say(path)
-        _empty(path, mode)
+    for name in EMPTIED:
+        say(os.fsencode(name))
+        _empty(os.fsencode(name), _MODES.get(name, _USUAL_MODE))
     say(b"/proc")
     proc = os.open(b"/proc", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     calls.put_mount(calls.new_mount(b"proc", [], _PLAIN), proc)

@@ -50,7 +50,7 @@ def to_error(failure: Failure, program: Program, candidates: Sequence[bytes]) ->
         case Step.EXEC:
             return _exec_error(failure, code, program, candidates)
         case Step.DIRECTORY:
-            return _directory_error(failure, code, program)
+            return directory_error(failure.object, failure.errno, program)
         case Step.GROUPS | Step.USER:
             return LaunchError(
                 f"cannot run as user {failure.object}: {code}",
@@ -138,7 +138,8 @@ def _rlimit_error(failure: Failure, code: str) -> SandboxError:
     )
 
 
-def _directory_error(failure: Failure, code: str, program: Program) -> LaunchError:
+def directory_error(path: str, number: int, program: Program) -> LaunchError:
+    """Return what to raise where a program cannot start in a directory, for this errno."""
     hints = {
         errno.ENOENT: "no such directory: make it first, it is not created on the host",
         errno.ENOTDIR: "it is not a directory",
@@ -146,9 +147,9 @@ def _directory_error(failure: Failure, code: str, program: Program) -> LaunchErr
         + (f" (uid {program.user[0]})" if program.user else ""),
     }
     return LaunchError(
-        f"cannot start in directory {failure.object}: {code}",
+        f"cannot start in directory {path}: {errno.errorcode.get(number, str(number))}",
         exit_code=EXIT_NOT_EXECUTABLE,
-        hint=hints.get(failure.errno),
+        hint=hints.get(number),
     )
 
 
@@ -159,8 +160,17 @@ def _exec_error(
         return _enclosed_exec_error(failure, code, program)
     name = program.argv[0]
     base = program.directory or ""
+    if failure.errno == errno.ELIBACC:  # a hardened child's word for a file that it has seen
+        failure = Failure(failure.step, errno.ENOENT, failure.object)
+        code, candidates = "ENOENT", (os.fsencode(failure.object),)
     if failure.errno in {errno.ENOENT, errno.ENOTDIR}:
         found = [path for path in map(os.fsdecode, candidates) if _is_file(base, path)]
+        if found and (place := find_emptied(program.enclosure, base, found[0])):
+            return LaunchError(
+                f"cannot execute {found[0]}: a hardened run has a {place} of its own, and empty",
+                exit_code=EXIT_NOT_FOUND,
+                hint=hint_for_emptied(program.enclosure, base, found[0]),
+            )
         if not found:
             return LaunchError(
                 f"cannot execute {name}: {_where(name)}",
@@ -170,7 +180,7 @@ def _exec_error(
         return LaunchError(
             f"cannot execute {found[0]}: {code}",
             exit_code=EXIT_NOT_EXECUTABLE,
-            hint=_hint_for_interpreter(os.path.join(base, found[0])),  # noqa: PTH118 - "" stays ""
+            hint=_hint_for_interpreter(base, found[0], program),
         )
     path = failure.object
     return LaunchError(
@@ -221,14 +231,39 @@ def _hint_for_missing(name: str, base: str) -> str | None:
     return None
 
 
-def _hint_for_interpreter(path: str) -> str:
-    line = _first_line(path)
+def find_emptied(enclosure: Enclosure | None, base: str, path: str) -> str | None:
+    """Return the place of a hardened run's own that hides a file of the host, if one does."""
+    place = None if enclosure is None else enclosure.in_place
+    if place is None:
+        return None
+    whole = os.path.join(base, path)  # noqa: PTH118 - any bytes may be in it
+    above, name = os.path.split(whole)
+    itself = os.path.join(os.path.realpath(above), name)  # noqa: PTH118 - it may be a link
+    return place.emptied_above(itself) or place.emptied_above(os.path.realpath(whole))
+
+
+def hint_for_emptied(enclosure: Enclosure | None, base: str, path: str) -> str:
+    """Return how a file of the host is shown to a hardened run."""
+    whole = os.path.realpath(os.path.join(base, path))  # noqa: PTH118 - as above
+    if not find_emptied(enclosure, "/", whole):
+        return f"the link is not there, but what it leads to is: {whole}"
+    return f"show it as it is there with `-v {whole}:{whole}:ro`, or copy it to another place"
+
+
+def _hint_for_interpreter(base: str, name: str, program: Program) -> str:
+    line = _first_line(os.path.join(base, name))  # noqa: PTH118 - "" stays ""
     if not line.startswith(b"#!"):
         return "the file is there, but the loader (ELF interpreter) that it needs is not"
     if line.endswith(b"\r"):
         return "its first line ends in a carriage return, as Windows writes it: use `dos2unix`"
     words = line[2:].split()
     interpreter = os.fsdecode(words[0]) if words else "nothing"
+    place = find_emptied(program.enclosure, base, interpreter)
+    if place is not None and _is_file(base, interpreter):
+        return (
+            f"its first line asks for `{interpreter}`, and a hardened run has a {place} of its "
+            "own: show what is needed of yours with `-v DIR:DIR:ro`"
+        )
     return f"its first line asks for `{interpreter}`, which is not there"
 
 

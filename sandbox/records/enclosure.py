@@ -8,6 +8,9 @@ from sandbox.records.light import dataclass, field
 from sandbox.records.ports import PublishedPort
 from sandbox.records.security import Confinement, Device, Security, Sharing
 
+EMPTIED = ("/run", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - of the run's own
+"""Where other programs leave sockets and files: a hardened run gets its own, in memory."""
+
 
 class Network(StrEnum):
     """Which network a program finds."""
@@ -122,6 +125,20 @@ class InPlace:
     """Absolute paths of the host that can be written to."""
     kept: tuple[str, ...] = ()
     """Paths below places that are emptied, which stay to be read."""
+
+    def emptied_above(self, path: str) -> str | None:
+        """Return the emptied place that keeps a path of the host's from the program, if one does.
+
+        Args:
+            path: Absolute, without links.
+        """
+        if not self.is_apart or _is_below(path, (*self.writable, *self.kept)):
+            return None
+        return next((place for place in EMPTIED if _is_below(path, (place,))), None)
+
+
+def _is_below(path: str, directories: tuple[str, ...]) -> bool:
+    return any(path == top or path.startswith(f"{top}/") for top in directories)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ CHANGES: dict[str, Change] = {
     NOTHING: lambda program: program,
     "namespaces": _together,
     "network": lambda program: replace(program, own_network=None),
-    "places": _change_mounts(_EMPTIED=()),
+    "places": _change_mounts(EMPTIED=()),
     "masks": _change_mounts(protect=lambda _root_fd, _say: None),
     "landlock": _unconfined(read_only_tree=False),
     "filter": _unconfined(filter=b""),
