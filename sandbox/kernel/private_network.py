@@ -103,8 +103,23 @@ class PrivateNetwork:
                 doing = "let the host's loopback in (/proc/sys/net/ipv4/conf)"
                 forwarding.write_text(_LOCALNET.format(self._veth), "1")
             self._look_for_others(self._filters)
+            self._forget_old()
         except OSError as exc:
             _refuse(exc, doing)
+
+    def _forget_old(self) -> None:
+        if not any(port.protocol == "udp" for port in self.ports):
+            return
+        from sandbox.kernel import connections
+
+        try:
+            connections.forget(self.ports)
+        except OSError as exc:
+            text = (
+                "who has been sending to a published UDP port from before the start may not be "
+                f"heard: the kernel lists no connections: {exc.strerror}"
+            )
+            self.warnings.append((text, "`modprobe nf_conntrack_netlink` may bring what it takes"))
 
     def _look_for_others(self, filters: Netlink) -> None:
         closed = next(nftables.find_closed(filters, PREFIX), None)

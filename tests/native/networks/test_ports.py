@@ -139,6 +139,35 @@ def test_what_comes_by_published_ports_is_counted_to_the_byte(host: Host) -> Non
     assert row["tx_bytes"] > 3 * 4000
 
 
+BEATS = """
+import socket, sys, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    sender.settimeout(0.2)
+    print("beats", flush=True)
+    for _ in range(300):
+        sender.sendto(b"beat", (sys.argv[1], 7002))
+        try:
+            sender.recv(100)
+            print("heard", flush=True)
+            sys.exit()
+        except TimeoutError:
+            pass
+sys.exit("never")
+"""
+
+
+def test_who_has_sent_before_a_run_was_there_is_heard_too(host: Host) -> None:
+    far = ["nsenter", f"--net=/proc/{host.far_pid}/ns/net", PYTHON, "-c", BEATS, HOST_ADDRESS]
+    with (
+        serving(host.sandbox(*PRIVATE, "--", *SERVER)),  # connections are watched since
+        subprocess.Popen(far, stdout=subprocess.PIPE, text=True) as sender,
+    ):
+        assert sender.stdout is not None
+        assert sender.stdout.readline() == "beats\n"
+        with serving(host.sandbox(*PRIVATE, "-p", "7002:7002/udp", "--", *SERVER)):
+            assert sender.stdout.readline() == "heard\n"
+
+
 FORGE = """
 import socket, struct
 # A datagram to the host's own loopback, put on the wire by hand: no route would send it there.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel import netlink
+from sandbox.kernel.connections import Connection, parse_connection
 from sandbox.kernel.links import Route, parse_route
 from sandbox.kernel.private_network import find_free, parse_pool
 
@@ -56,6 +57,30 @@ def test_a_route_comes_back(network: int, length: int, interfaces: list[int], ta
         body += netlink.attribute(9, hops)
 
     assert parse_route(body) == Route(network, length, tuple(interfaces), table)
+
+
+@given(
+    protocol=st.integers(0, 255),
+    port=st.integers(0, 65535),
+    address=st.integers(0, (1 << 32) - 1),
+    zone=st.none() | st.integers(1, 65535),
+)
+def test_a_connection_comes_back(protocol: int, port: int, address: int, zone: int | None) -> None:
+    ends = netlink.attribute(1, bytes(4)) + netlink.attribute(2, struct.pack("!I", address))
+    kind = netlink.attribute(1, bytes([protocol])) + netlink.attribute(3, struct.pack("!H", port))
+    key = netlink.nested(1, netlink.nested(1, ends), netlink.nested(2, kind))
+    if zone is not None:
+        key += netlink.attribute(18, struct.pack("!H", zone))
+
+    found = parse_connection(bytes(4) + netlink.attribute(3, bytes(4)) + key)
+
+    assert found == Connection(protocol, socket.inet_ntoa(struct.pack("!I", address)), port, key)
+
+
+@given(st.binary(max_size=120))
+def test_any_bytes_are_a_connection_or_none(data: bytes) -> None:
+    found = parse_connection(data)
+    assert found is None or found.key
 
 
 def test_a_route_of_another_kind_is_none() -> None:
