@@ -11,6 +11,7 @@ from sandbox.errors import HostError, SandboxError, SpecError
 from sandbox.records.budget import Budget, Quantity, Trial
 from sandbox.records.light import dataclass, field, replace
 from sandbox.records.result import Outcome, RunResult
+from sandbox.records.security import Harden
 from sandbox.spec import MIN_MEMORY_BYTES, Capture, Limits, RunSpec
 from sandbox.units import format_size
 
@@ -38,6 +39,8 @@ class Question:
     """The limits that stay as they are in every trial."""
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str | None = None
+    is_hardened: bool = False
+    """Whether each run is held back as by `--harden`."""
     max_wall_ns: int | None = None
     """The longest wall time that is good enough: then the smallest CPU limit is looked for."""
     slowest_ratio: float = 3.0
@@ -142,6 +145,8 @@ class _Tries:
                 limits=limits,
                 environment=dict(question.environment),
                 workdir=question.workdir,
+                harden=Harden() if question.is_hardened else None,
+                network="none" if question.is_hardened else "host",
                 capture=Capture.FILE,
                 strict=limit is not None,  # a limit that is not in force would prove nothing
             )

@@ -26,6 +26,7 @@ from sandbox.cli.environments import progress_line, provide_venv
 from sandbox.cli.gate_options import MaxCpuTime, MaxPeak, MaxTime, make_gates
 from sandbox.cli.limit_options import Cpus, CpusetCpus
 from sandbox.cli.options import option, parse_cpuset
+from sandbox.cli.security_options import HardenEach, harden_each
 from sandbox.errors import SpecError
 from sandbox.report.style import Style
 from sandbox.spec import Capture, Limits, RunSpec, parse_environment
@@ -144,6 +145,7 @@ def bench(
     venv: VenvPath = None,
     requirements: Requirements = None,
     pip: Packages = None,
+    harden: HardenEach = False,
     show_output: Annotated[
         bool, option("--show-output", panel=_RESULTS, help="Do not keep what they print: show it.")
     ] = False,
@@ -197,6 +199,7 @@ def bench(
         environment_unset=unset,
         venv=provide_venv(venv, requirements or (), pip or ()),
         capture=Capture.NONE if show_output else Capture.FILE,
+        **harden_each(harden=harden),
     )
     plans = make_plans(
         words,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandbox.cli.console import CommandExit, has_color, has_unicode, say, width_of
+from sandbox.cli.security_options import HardenEach
 from sandbox.errors import SpecError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def budget(
         typer.Option("--env", "-e", metavar="NAME[=VALUE]", help="Set a variable."),
     ] = None,
     workdir: Annotated[str | None, typer.Option("--workdir", "-w", help="Start there.")] = None,
+    harden: HardenEach = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Find the smallest memory limit in which a command still ends well.
@@ -81,6 +83,7 @@ def budget(
         ),
         environment=parse_environment(tuple(env or ()))[0],
         workdir=workdir,
+        is_hardened=harden,
         max_wall_ns=None if max_time is None else parse_duration(max_time),
         slowest_ratio=slower_than,
         step=step,

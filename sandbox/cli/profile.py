@@ -14,6 +14,7 @@ from sandbox.cli.console import CommandExit, print_error, say
 from sandbox.cli.environments import provide_venv
 from sandbox.cli.gate_options import MaxPeak, MaxTime, make_gates
 from sandbox.cli.options import option
+from sandbox.cli.security_options import HardenEach, harden_each
 from sandbox.errors import SpecError
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def profile(
         bool,
         option("--resume", panel=_RESULTS, help="Go on where a session of the same was ended."),
     ] = False,
+    harden: HardenEach = False,
     max_peak: MaxPeak = None,
     max_time: MaxTime = None,
 ) -> None:
@@ -81,7 +83,9 @@ def profile(
     from sandbox.profiler.settings import read_settings
 
     try:
-        settings = read_settings(environment, source=source_env, environ=os.environ)
+        settings = _hardened(
+            read_settings(environment, source=source_env, environ=os.environ), harden=harden
+        )
         models = read_models(modellist, modelfile)
         check_paths(settings, models)
         venv = _venv_of(settings)
@@ -103,6 +107,15 @@ def profile(
     failed = gates is not None and _fail(gates, done)
     if failed or not all(row.is_good for row in done.rows):
         raise CommandExit(1)
+
+
+def _hardened(settings: "Settings", *, harden: bool) -> "Settings":
+    """Return settings by which each run is hardened, if it is to be; DOCK_ARGS say more of it."""
+    from sandbox.records.light import replace
+
+    has_own_root = settings.root is not None or settings.image is not None
+    fields = harden_each(harden=harden, has_own_root=has_own_root)
+    return replace(settings, fields={**fields, **settings.fields})
 
 
 def _fail(gates: "Gates", done: "Profile") -> bool:

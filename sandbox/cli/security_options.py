@@ -2,7 +2,7 @@
 
 # Without `from __future__ import annotations`, as in the command itself.
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sandbox.cli.options import option
 from sandbox.errors import SpecError
@@ -15,16 +15,26 @@ _PANEL = "Isolation"
 _NEEDS_ROOT = "it goes with --image NAME or --rootfs DIR"
 _WITH_HARDEN = frozenset({"security_opt"})
 
+
+def _harden(text: str) -> Any:
+    return option("--harden", panel=_PANEL, envvar="SANDBOX_HARDEN", help=text)
+
+
 HardenFlag = Annotated[
     bool,
-    option(
-        "--harden",
-        panel=_PANEL,
-        envvar="SANDBOX_HARDEN",
-        help="On the host's own root: write to the working directory alone, no network, no "
-        "privileges; -v DIR:DIR adds a place to write to.",
+    _harden(
+        "On the host's own root: write to the working directory alone, no network, no "
+        "privileges; -v DIR:DIR adds a place to write to."
     ),
 ]
+HardenEach = Annotated[
+    bool,
+    _harden(
+        "Each run on the host's own root: write to the working directory alone, no network, no "
+        "privileges."
+    ),
+]
+"""Of commands that start many runs."""
 CapAdd = Annotated[
     list[str] | None,
     option("--cap-add", panel=_PANEL, metavar="NAME", help="Let root inside hold a capability."),
@@ -84,6 +94,29 @@ Pid = Annotated[
 ]
 
 
+def harden_each(*, harden: bool, has_own_root: bool = False) -> dict[str, Any]:
+    """Return what `--harden` says of each of many runs, by the fields of `RunSpec`.
+
+    Raises:
+        SpecError: they are in a root file system of their own.
+    """
+    if not harden:
+        return {}
+    if has_own_root:
+        raise _apart_already()
+    from sandbox.records.security import Harden
+
+    return {"harden": Harden(), "network": "none"}
+
+
+def _apart_already() -> SpecError:
+    return SpecError(
+        "--harden is for the host's own root: a root file system of its own is apart",
+        hint="--read-only, --network none and --cap-drop ALL go further there; "
+        "if you did not ask for it, `unset SANDBOX_HARDEN`",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class SecurityFlags:
     """What was given of them."""
@@ -108,11 +141,7 @@ class SecurityFlags:
         from sandbox.records.security import Security
 
         if self.harden:
-            raise SpecError(
-                "--harden is for the host's own root: a root file system of its own is apart",
-                hint="--read-only, --network none and --cap-drop ALL go further there; "
-                "if you did not ask for it, `unset SANDBOX_HARDEN`",
-            )
+            raise _apart_already()
         return Security(
             privileged=self.privileged,
             cap_add=tuple(map(parsers.parse_capability, self.cap_add or ())),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandbox.cli.console import CommandExit, has_color, has_unicode, say, width_of
+from sandbox.cli.security_options import HardenEach
 from sandbox.errors import SpecError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def sweep(
             "--jobs", "-j", metavar="N", help="Runs at once, each on CPUs of its own; needs --cpus."
         ),
     ] = 1,
+    harden: HardenEach = False,
     resume: Annotated[
         str | None, typer.Option(metavar="ID", help="Go on with a sweep that was cut short.")
     ] = None,
@@ -79,6 +81,7 @@ def sweep(
     from sandbox.kernel.place import find_place
     from sandbox.kernel.roots import Roots
     from sandbox.records.codec import from_plain, to_plain
+    from sandbox.records.light import replace
     from sandbox.records.sweep import SweepPlan, SweepTrial
     from sandbox.store.home import find_home
     from sandbox.store.journal import Journal
@@ -92,9 +95,15 @@ def sweep(
         if not lines:
             raise SpecError(f"the sweep {resume} has no plan: start it anew")
         plan = from_plain(SweepPlan, lines[0])
+        if harden and not plan.is_hardened:
+            raise SpecError(
+                f"the sweep {resume} was begun without --harden, and its runs are to be alike",
+                hint="start it anew; if you did not ask for it, `unset SANDBOX_HARDEN`",
+            )
         done = [from_plain(SweepTrial, line) for line in lines[1:]]
     else:
         plan = _plan(command or (), models, model_file, cpus, memory, runs, timeout)
+        plan = replace(plan, is_hardened=harden)
         check_plan(plan)
         done = []
         journal = Journal.create(find_home(), _KIND, plan.sweep_id, to_plain(plan))

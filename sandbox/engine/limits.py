@@ -65,5 +65,5 @@ def refuse_unenforced(
             raise HostError(
                 f"the run cannot be protected as asked for: {protection.name} is unavailable: "
                 f"{protection.detail}",
-                hint="leave out --strict to run with the rest",
+                hint="without --strict it runs with the rest; a sweep or a budget needs all of it",
             )

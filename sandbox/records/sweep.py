@@ -30,6 +30,8 @@ class SweepPlan:
     timeout_ns: int | None = None
     workdir: str = "."
     """Where it was started."""
+    is_hardened: bool = False
+    """Whether each run is held back as by `--harden`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from sandbox.errors import SandboxError, SpecError
 from sandbox.records.benchmark import repeat_of
 from sandbox.records.light import dataclass
 from sandbox.records.result import Outcome, RunResult
+from sandbox.records.security import Harden
 from sandbox.records.sweep import Cell, Sweep, SweepPlan, SweepTrial
 from sandbox.spec import Capture, Limits, RunSpec
 from sandbox.units import format_size
@@ -78,6 +79,8 @@ def spec_of(plan: SweepPlan, cell: Cell) -> RunSpec:
         command=words,
         limits=Limits(cpus=cell.cpus, memory_bytes=cell.memory_bytes, timeout_ns=plan.timeout_ns),
         workdir=plan.workdir,
+        harden=Harden() if plan.is_hardened else None,
+        network="none" if plan.is_hardened else "host",
         capture=Capture.FILE,
         strict=True,  # a budget that is not in force would be compared with ones that are
     )

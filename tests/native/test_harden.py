@@ -99,3 +99,74 @@ def test_a_virtual_environment_is_seen_wherever_it_is(cli: Cli, hidden: Path, wo
     done = cli("run", "-q", *flags, "--", "python", "-c", "import sys; print(sys.prefix)")
 
     assert (done.status, done.stdout) == (0, f"{hidden}/venv\n"), done.stderr
+
+
+# --- commands of many runs ------------------------------------------------------------------------
+
+WRITES = "echo 1 > ran; touch {0} 2> /dev/null && echo written > ran; true"
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A file that is not there, in a directory that a hardened run sees but cannot write to."""
+    with tempfile.TemporaryDirectory(prefix="sandbox-harden-", dir="/var") as directory:
+        yield Path(directory, "file")
+
+
+def series(name: str, work: Path, outside: Path) -> list[str]:
+    """A command line that starts runs in `work`; each says in `ran` whether it wrote outside."""
+    text = WRITES.format(outside)
+    (work / "script.sh").write_text(text)
+    (work / "env.template").write_text(
+        f"DIR={work}\nSCRIPT=script.sh\nCOMMAND=sh\nSAMPLETIME=0.1\nOUTPUTFILE={work}/out\n"
+    )
+    return {
+        "bench": ["-r", "1", "-w", "0", "--", "sh", "-c", text],
+        "sweep": ["--cpus", "1", "-r", "1", "--", "sh", "-c", text],
+        "budget": ["--proofs", "1", "--precision", "64m", "--", "sh", "-c", text],
+        "profile": ["-e", str(work / "env.template")],
+    }[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bench",
+        "sweep",
+        pytest.param("budget", marks=pytest.mark.slow),
+        pytest.param("profile", marks=pytest.mark.slow),
+    ],
+)
+def test_each_run_of_many_is_hardened_by_flag_and_by_variable(
+    cli: Cli, work: Path, outside: Path, name: str
+) -> None:
+    words = series(name, work, outside)
+    for flags, variable in (([], "1"), (["--harden"], "")):
+        done = cli(name, *flags, *words, cwd=work, env={"SANDBOX_HARDEN": variable})
+        assert done.status == 0, done.stderr
+        assert (work / "ran").read_text() == "1\n"
+        assert not outside.exists()
+
+    done = cli(name, *words, cwd=work, env={"SANDBOX_HARDEN": ""})
+    assert done.status == 0, done.stderr
+    assert (work / "ran").read_text() == "written\n"
+
+
+def test_a_sweep_goes_on_as_it_was_begun(cli: Cli, work: Path, sandbox_home: Path) -> None:
+    words = ("--cpus", "1", "-r", "1", "--", "true")
+    for flags, status in (((), 2), (("--harden",), 0)):
+        assert cli("sweep", *flags, *words, cwd=work).status == 0
+        (journal,) = (sandbox_home / "sweeps").glob("*.jsonl")
+        again = cli("sweep", "--resume", journal.stem, env={"SANDBOX_HARDEN": "1"}, cwd=work)
+        assert (again.status, "begun without --harden" in again.stderr) == (status, status == 2)
+        journal.unlink()
+
+
+def test_a_profile_in_an_image_is_not_hardened(cli: Cli, work: Path, outside: Path) -> None:
+    words = series("profile", work, outside)
+    with (work / "env.template").open("a") as template:
+        template.write("IMAGEREPO=debian:12\n")
+
+    done = cli("profile", "--harden", *words)
+
+    assert (done.status, "--harden is for the host's own root" in done.stderr) == (2, True)
