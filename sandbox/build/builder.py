@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from sandbox.build.bases import Bases
@@ -95,16 +95,31 @@ class Builder:
             SandboxError: a step failed; its file and line come first.
             OSError: the store cannot be written.
         """
-        from sandbox.build.stage import StageBuild
-
         for warning in self.file.warnings:
             self.progress.note(f"warning: {self.file.name}:{warning.line}: {warning.text}")
         for name in unused_arguments(self.file, self.options.build_args):
             self.progress.note(f"warning: no ARG declares the build argument `{name}`")
         planned = plan_stages(self.file, self.globals, self.options.target)
-        for stage in planned:
-            self.done[stage.index] = StageBuild(self, stage, is_one=len(planned) == 1).build()
+        self._build_stages(planned)
         return self.done[planned[-1].index]
+
+    def _build_stages(self, planned: Sequence[PlannedStage]) -> None:
+        from sandbox.build.stage import StageBuild
+
+        for stage in planned:
+            if stage.index not in self.done:
+                self.done[stage.index] = StageBuild(self, stage, is_one=len(planned) == 1).build()
+
+    def stage(self, index: int) -> ImageState:
+        """Return what a stage has come to; what only an ONBUILD of a base needs is built now.
+
+        Raises:
+            SandboxError: a step failed; its file and line come first.
+            OSError: the store cannot be written.
+        """
+        if index not in self.done:
+            self._build_stages(plan_stages(self.file, self.globals, str(index)))
+        return self.done[index]
 
     def begin(self, planned: PlannedStage) -> ImageState:
         """Return what a stage begins with.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +14,10 @@ from sandbox.records.light import dataclass
 
 _MOST_BYTES = 8 << 20
 """Of a Dockerfile."""
+_STDIN = "-"
+_ADDRESS = re.compile(r"[a-z]+://?\w|git@|github\.com/")
+"""`//` in a path is one slash."""
+_COMPRESSED = (b"\x1f\x8b", b"BZ", b"\xfd7", b"\x28\xb5")
 
 
 def build_image(
@@ -26,8 +31,9 @@ def build_image(
     """Build the image that a Dockerfile describes.
 
     Args:
-        context: The directory whose files COPY and ADD can have.
-        dockerfile: The file; `Dockerfile` in the context unless given.
+        context: The directory whose files COPY and ADD can have; `-` is none, and the file is on
+            stdin.
+        dockerfile: The file; `Dockerfile` in the context unless given, `-` is stdin.
         options: How.
         home: Where images and runs are kept; found as the command line does unless given.
         tell: Called with each line of progress.
@@ -36,11 +42,12 @@ def build_image(
         SandboxError: something is wrong with the file, which is told with its line, or a step
             failed; nothing of it stays.
     """
-    if not context.is_dir():
-        raise SpecError(
-            f"the context {context} is no directory",
-            hint="the last argument is the directory that COPY takes its files from",
-        )
+    asked = _Asked(options=options or BuildOptions(), home=home, tell=tell)
+    if str(context) == _STDIN:
+        return _build_without_context(dockerfile, asked)
+    _check_context(context)
+    if dockerfile is not None and str(dockerfile) == _STDIN:
+        return _build(_read_stdin(), "stdin", context, asked)
     path = context / "Dockerfile" if dockerfile is None else dockerfile
     try:
         with path.open("rb") as file:
@@ -52,8 +59,44 @@ def build_image(
         ) from exc
     if len(data) > _MOST_BYTES:
         raise SpecError(f"{path} is no Dockerfile: it is larger than 8 MiB")
-    asked = _Asked(options=options or BuildOptions(), home=home, tell=tell)
-    return _build(data, path, context, asked)
+    return _build(data, _shown(path, context), context, asked, path)
+
+
+def _check_context(context: Path) -> None:
+    if _ADDRESS.match(str(context)):
+        raise SpecError(
+            f"the context {context} is not on this machine",
+            hint="clone or fetch it, and name its directory",
+        )
+    if not context.is_dir():
+        raise SpecError(
+            f"the context {context} is no directory",
+            hint="the last argument is the directory that COPY takes its files from",
+        )
+
+
+def _build_without_context(dockerfile: Path | None, asked: _Asked) -> Built:
+    from tempfile import TemporaryDirectory
+
+    if dockerfile is not None:
+        raise SpecError(
+            "with `-` as the context the Dockerfile is on stdin, and `-f` has no meaning",
+            hint="`-f - DIRECTORY` takes the Dockerfile from stdin, and files of a directory",
+        )
+    with TemporaryDirectory(prefix="sandbox-context-") as directory:
+        return _build(_read_stdin(), "stdin", Path(directory), asked)
+
+
+def _read_stdin() -> bytes:
+    import sys
+
+    data = sys.stdin.buffer.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES or data[:2] in _COMPRESSED or data[257:262] == b"ustar":
+        raise SpecError(
+            "what comes on stdin is no Dockerfile",
+            hint="an archive has to be unpacked: name the directory of its files",
+        )
+    return data
 
 
 def _shown(path: Path, context: Path) -> str:
@@ -85,7 +128,7 @@ def build_from_variables(
         elif not context.is_dir():
             raise SpecError(f"there is no directory {context}")
         asked = _Asked(options=options or BuildOptions(), home=home, tell=tell)
-        return _build(text.encode(), None, context, asked)
+        return _build(text.encode(), "variables", context, asked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +138,7 @@ class _Asked:
     tell: Tell | None
 
 
-def _build(data: bytes, path: Path | None, context: Path, asked: _Asked) -> Built:
+def _build(data: bytes, name: str, context: Path, asked: _Asked, path: Path | None = None) -> Built:
     from sandbox.build.builder import Builder, Site, find_moment
     from sandbox.build.finishing import add_image
     from sandbox.build.progress import BuildProgress
@@ -110,7 +153,7 @@ def _build(data: bytes, path: Path | None, context: Path, asked: _Asked) -> Buil
 
     options = asked.options
     names = tuple(str(parse_reference(tag)) for tag in options.tags)
-    dockerfile = parse(data, "variables" if path is None else _shown(path, context))
+    dockerfile = parse(data, name)
     place = _open_home(asked.home)
     progress = BuildProgress(asked.tell)
     with (

@@ -38,15 +38,10 @@ def add_archive(
             writer = ArchiveWriter(file, latest_sec)
             write(writer)
             digest = writer.finish()
-        _adopt(ingest, path, digest)
+        ingest.adopt_blob(path, digest)
     finally:
         path.unlink(missing_ok=True)
     return ingest.add_layer(digest, digest, OCI_LAYER)
-
-
-def _adopt(ingest: Ingest, path: Path, digest: str) -> None:
-    if not ingest.has_blob(digest):
-        ingest.adopt_blob(path, digest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +100,7 @@ def add_written(
             written = _write(upper, writer, strip=True)
             digest = writer.finish()
         size = path.stat().st_size
-        _adopt(ingest, path, digest)
+        ingest.adopt_blob(path, digest)
     finally:
         path.unlink(missing_ok=True)
     meta = LayerMeta(
@@ -159,7 +154,7 @@ def _add_lent(ingest: Ingest, upper: Path, latest_sec: int | None, whose: Whose)
             why = told[1:].decode(errors="surrogateescape")
             raise ImageError(f"what the step has written cannot be read: {why or 'out of memory?'}")
         digest = told.decode()
-        _adopt(ingest, path, digest)
+        ingest.adopt_blob(path, digest)
     finally:
         path.unlink(missing_ok=True)
     return ingest.add_layer(digest, digest, OCI_LAYER)

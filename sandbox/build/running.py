@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -50,6 +51,7 @@ _BEYOND = (
 _NO_NAMES = re.compile(
     r"resolv|Name or service not known|getaddrinfo|No route|unreachable", re.IGNORECASE
 )
+_NO_ROOM = os.strerror(errno.ENOSPC)
 _NO_OWNERS = re.compile(
     r"ch(own|grp)|set[ug]id|setgroups|Operation not permitted|Invalid arg", re.IGNORECASE
 )
@@ -220,9 +222,11 @@ class Runner:
             return "`--memory` gives the steps more"
         if result.outcome is Outcome.KILLED:
             return None
-        of_ids = self._hint_of_ids(output)
-        if of_ids is not None:
-            return of_ids
+        hint = self._hint_of_ids(output)
+        if _NO_ROOM in output:
+            hint = "free some space, or set SANDBOX_HOME to another disk: the steps write there"
+        if hint is not None:
+            return hint
         if job.network is Network.NONE and _NO_NAMES.search(output):
             return "the step has no network: `--network host` gives it the host's"
         if result.exit_code == 127:  # noqa: PLR2004 - as every shell says it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -79,6 +80,14 @@ class StageBuild:
         where = f"{self._file.name}:{line}: "
         try:
             yield
+        except OSError as exc:
+            place = f" ({exc.filename})" if exc.filename else ""
+            raise ImageError(
+                f"{where}{shorten(source)}: {exc.strerror or exc}{place}",
+                hint="free some space, or set SANDBOX_HOME to another disk"
+                if exc.errno in {errno.ENOSPC, errno.EDQUOT}
+                else None,
+            ) from exc
         except StepError as exc:
             tail = "".join(f"\n  | {text}" for text in exc.tail[-_TAIL:])
             raise ImageError(f"{where}{shorten(source)} {exc}{tail}", hint=exc.hint) from exc
@@ -170,7 +179,11 @@ class StageBuild:
         argv = reads_of(run, state.shell)
         network = self._network(run)
         documents = [each.text() for each in run.command.heredocs]
-        shown = [self._content(run, mount) for mount in mounts if mount.kind == "bind"]
+        shown = [
+            self._content(run, mount)
+            for mount in mounts
+            if mount.kind == "bind" or (mount.kind == "cache" and mount.from_stage is not None)
+        ]
         key = state.next_key("RUN", argv, arguments, network, mounts, documents, shown)
 
         def make() -> LayerMeta:
@@ -268,7 +281,7 @@ class StageBuild:
             return builder.view, None
         index = find_source(self._file, self._planned.index, instruction, from_stage)
         if index is not None:
-            source, what = builder.done[index], f"the stage `{from_stage}`"
+            source, what = builder.stage(index), f"the stage `{from_stage}`"
         else:
             source, what = builder.bases.image(from_stage, None), f"the image `{from_stage}`"
         names = [layer.diff_id for layer in source.layers]

@@ -39,12 +39,18 @@ class Progress(StrEnum):
 def build(
     context: Annotated[
         Path,
-        typer.Argument(metavar="CONTEXT", help="The directory that COPY takes its files from."),
+        typer.Argument(
+            metavar="CONTEXT",
+            help="The directory that COPY takes its files from; - is none: the file is on stdin.",
+        ),
     ],
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", "-f", metavar="FILE", help="The Dockerfile; CONTEXT/Dockerfile unless given."
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="The Dockerfile; CONTEXT/Dockerfile unless given, - is stdin.",
         ),
     ] = None,
     tag: Annotated[

@@ -34,7 +34,7 @@ def fetch_blob(
     """
     digest = descriptor.digest
     with ingest.store.locked(f"blob-{digest.partition(':')[2]}"):
-        if ingest.has_blob(digest):
+        if ingest.has_blob(digest, descriptor.size_bytes):
             progress.advance(descriptor.size_bytes)
             return digest
         path = ingest.partial_path(digest)

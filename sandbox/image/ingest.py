@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from sandbox.errors import ImageError
 from sandbox.image.cancel import Flag
-from sandbox.image.config import ImageConfig, load_object
+from sandbox.image.config import ImageConfig
 from sandbox.image.layer import unpack_layer
 from sandbox.image.mend import Layer, mend
 from sandbox.image.owners import write_owners
@@ -82,9 +82,13 @@ class Ingest:
 
     # --- blobs ------------------------------------------------------------------------------------
 
-    def has_blob(self, digest: str) -> bool:
-        """Return whether a blob is there, whole and verified."""
-        return self.store.blob_path(digest).exists()
+    def has_blob(self, digest: str, size_bytes: int | None = None) -> bool:
+        """Return whether a blob is there, verified when it came, and still of this size."""
+        try:
+            found = self.store.blob_path(digest).stat()
+        except FileNotFoundError:
+            return False
+        return size_bytes is None or found.st_size == size_bytes
 
     def put_bytes(self, data: bytes) -> str:
         """Add a small blob and return its digest."""
@@ -134,15 +138,17 @@ class Ingest:
         """Return what is known of a layer if it is unpacked and can be believed."""
         path = self.store.layer_path(diff_id) / LAYER_META
         try:
-            meta = _decode(load_object(path.read_bytes(), str(path)))
-        except (FileNotFoundError, NotADirectoryError, KeyError):
-            return None  # the last: unpacked by a version that noted less
+            meta = _decode(json.loads(path.read_bytes()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None  # damaged, or unpacked by a version that noted less
         if meta.userxattr != uses_userxattr():
             raise ImageError(
                 f"{self.store.root} was filled by somebody with other privileges",
                 hint="set SANDBOX_HOME to another directory",
             )
-        if not self.has_blob(meta.digest):
+        if not self.has_blob(meta.digest, meta.blob_size_bytes):
             return None  # `save` could not write it
         if meta.boot_id != boot_id() and not self._is_recorded(diff_id):
             return None

@@ -212,7 +212,7 @@ def _layer_plans(
 
 
 def _copy(ingest: Ingest, members: Members, descriptor: Descriptor) -> str:
-    if not ingest.has_blob(descriptor.digest):
+    if not ingest.has_blob(descriptor.digest, descriptor.size_bytes):
         with members.open(_blob_name(descriptor.digest)) as file:
             ingest.copy_blob(file, descriptor.digest, descriptor.size_bytes)
     return descriptor.digest

@@ -137,7 +137,7 @@ class _Source:
         raise ImageError(f"the image has indexes in indexes, more than {DEEPEST_INDEX} deep")
 
     def _config(self, descriptor: Descriptor) -> bytes:
-        if self._ingest.has_blob(descriptor.digest):
+        if self._ingest.has_blob(descriptor.digest, descriptor.size_bytes):
             return self._ingest.store.blob_path(descriptor.digest).read_bytes()
         data = self._repository.small_blob(descriptor.digest)
         algorithm = descriptor.digest.partition(":")[0]

@@ -107,7 +107,9 @@ def _write(store: ImageStore, images: Sequence[StoredImage], archive: tarfile.Ta
         member = tarfile.TarInfo(_path(digest))
         with store.blob_path(digest).open("rb") as file:
             member.size = os.fstat(file.fileno()).st_size
-            archive.addfile(member, file)
+            blob = _Checked(file, digest)
+            archive.addfile(member, blob)  # type: ignore[arg-type]
+            blob.check()
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": entries}
     documents["oci-layout"] = json.dumps(_LAYOUT).encode()
     documents["index.json"] = json.dumps(index).encode()
@@ -116,6 +118,27 @@ def _write(store: ImageStore, images: Sequence[StoredImage], archive: tarfile.Ta
         member = tarfile.TarInfo(name)
         member.size = len(data)
         archive.addfile(member, io.BytesIO(data))
+
+
+class _Checked:
+    """A blob that is read once, and must be what it is called."""
+
+    def __init__(self, file: BinaryIO, digest: str) -> None:
+        self._file = file
+        self._digest = digest
+        self._hash = hashlib.new(digest.partition(":")[0])
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        return data
+
+    def check(self) -> None:
+        if f"{self._hash.name}:{self._hash.hexdigest()}" != self._digest:
+            raise ImageError(
+                f"the blob {self._digest} is damaged on this disk",
+                hint="pull or load the image again, or build it: that replaces a blob that was cut",
+            )
 
 
 def _manifest(store: ImageStore, image: StoredImage) -> tuple[Manifest, bytes]:

@@ -89,6 +89,9 @@ def test_what_cannot_be_built_at_all(context: Path, tmp_path: Path) -> None:
         build_image(context / "nosuch", home=home)
     with pytest.raises(SpecError, match=r"cannot read .*Dockerfile: No such file"):
         build_image(context, home=home)
+    for address in ("https://host/x.git", "git@host:x", "git://host/x"):
+        with pytest.raises(SpecError, match="is not on this machine"):
+            build_image(Path(address), home=home)
     (context / "Dockerfile").write_text("FROM scratch AS one\n")
     with pytest.raises(SpecError, match="has no stage `two`"):
         build_image(context, options=BuildOptions(target="two"), home=home)
