@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -289,6 +289,7 @@ def test_addresses_are_taken_where_they_are_free_or_asked_for(host: Host) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_hundred_killed_ones_leave_nothing(host: Host, wait_until: Callable[..., None]) -> None:
+    seen = 0
     for batch in range(10):
         runs = [
             subprocess.Popen(
@@ -301,9 +302,62 @@ def test_a_hundred_killed_ones_leave_nothing(host: Host, wait_until: Callable[..
         else:
             wait_until(lambda: host.left()["links"])
         for run in runs:
-            run.kill()
-            run.wait()
+            run.send_signal(signal.SIGSTOP)  # so that nothing is made that we do not see
+        with held_namespaces([run.pid for run in runs], host) as namespaces:
+            seen += len(namespaces)
+            assert len(holders(namespaces)) >= len(namespaces)
+            for run in runs:
+                run.kill()
+                run.wait()
+            wait_until(lambda here=namespaces: not holders(here))
+        # A pair of interfaces goes with the namespace of its other end, and not before.
         wait_until(lambda: host.left() == CLEAN)
+    assert seen >= 50
+
+
+@contextmanager
+def held_namespaces(supervisors: list[int], host: Host) -> Iterator[set[str]]:
+    """The network namespaces of all that these have started, which no other takes the name of."""
+    own = {_target(Path(f"/proc/{pid}/ns/net")) for pid in (os.getpid(), host.pid)}
+    with ExitStack() as stack:
+        names: set[str] = set()
+        for pid in descendants(supervisors):
+            with suppress(OSError):  # it has ended
+                fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, fd)
+                names.add(_target(Path(f"/proc/self/fd/{fd}")))
+        yield names - own
+
+
+def descendants(pids: list[int]) -> list[int]:
+    """The processes that these have started, and those that they have."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = int(stat.read_text().rpartition(") ")[2].split()[1])
+            parents.setdefault(parent, []).append(int(stat.parent.name))
+    found = [child for pid in pids for child in parents.get(pid, ())]
+    return found + descendants(found) if found else []
+
+
+def holders(namespaces: set[str]) -> list[str]:
+    """What keeps one of them: a process in it, a descriptor, a mount; but for our own."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name == str(os.getpid()):
+            continue
+        with suppress(OSError):
+            links = [process / "ns/net", *(process / "fd").iterdir()]
+            found += [str(link) for link in links if _target(link) in namespaces]
+            mounts = (process / "mountinfo").read_text()
+            found += [f"{process} mounts {name}" for name in namespaces if name in mounts]
+    return found
+
+
+def _target(link: Path) -> str:
+    with suppress(OSError):
+        return str(link.readlink())
+    return ""
 
 
 # --- as a plain user
