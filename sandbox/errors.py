@@ -1,13 +1,14 @@
-"""Every error this package raises on purpose, each with one exit code.
+"""Every error this package raises on purpose, each with its exit codes: of `run`, of the others.
 
-SandboxError            125  what went wrong and, if known, what to do next
-├── SpecError           125  a value that was asked for cannot be meant
-├── HostError           125  this host cannot give what was asked for
-├── KernelError         125  the kernel refused one read or write
-│   └── OverlayError    125  the layers of a root file system cannot be stacked
-├── StoreError          125  a run directory cannot be made, read or removed
-├── ImageError          125  an image cannot be fetched, trusted, unpacked or found
-└── LaunchError     126/127  the program cannot be executed, or was not found
+SandboxError            125  1  what went wrong and, if known, what to do next
+├── SpecError           125  2  a value that was asked for cannot be meant
+│   └── DockerfileError 125  1  what a Dockerfile says cannot be meant
+├── HostError           125  1  this host cannot give what was asked for
+├── KernelError         125  1  the kernel refused one read or write
+│   └── OverlayError    125  1  the layers of a root file system cannot be stacked
+├── StoreError          125  1  a run directory cannot be made, read or removed
+├── ImageError          125  1  an image cannot be fetched, trusted, unpacked or found
+└── LaunchError     126/127  1  the program cannot be executed, or was not found
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ _HINTS = {
     errno.EAGAIN: "a limit of the enclosing group on processes or groups is reached",
 }
 
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
 EXIT_GATE = 123
 EXIT_SANDBOX = 125
 EXIT_NOT_EXECUTABLE = 126
@@ -41,6 +44,9 @@ class SandboxError(Exception):
     """What went wrong, and if known, what to do next."""
 
     exit_code: int = EXIT_SANDBOX
+    """Of `run`, which leaves the low ones to the program."""
+    command_exit_code: int = EXIT_FAILURE
+    """Of every other command."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -49,6 +55,14 @@ class SandboxError(Exception):
 
 class SpecError(SandboxError):
     """A value that was asked for cannot be meant."""
+
+    command_exit_code = EXIT_USAGE
+
+
+class DockerfileError(SpecError):
+    """What a Dockerfile says cannot be meant; the file and the line come first."""
+
+    command_exit_code = EXIT_FAILURE
 
 
 class HostError(SandboxError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -168,6 +169,7 @@ class Runner:
 
     def _execute(self, job: Job, trees: Sequence[Path], writes: Path) -> None:
         from sandbox.engine.order import Surroundings, run
+        from sandbox.engine.series import ending_signal
 
         spec = RunSpec(
             command=job.argv,
@@ -187,26 +189,28 @@ class Runner:
                 network=job.network,
             ),
         )
+        heard: list[int] = []
         with _Output(self._tell, job.input_fd) as output:
             around = Surroundings(
                 home=self._home,
                 stdio=output.stdio,
                 keep_descriptors=False,
                 on_started=output.follow,
+                on_signal=heard.append,
             )
             try:
                 result = run(spec, around)
             except LaunchError as exc:
                 raise StepError(str(exc), exit_code=exc.exit_code, hint=exc.hint) from exc
+        number = ending_signal(heard)
+        if number is not None:
+            self._forget(result)
+            raise StoppedError(number)
         self._judge(result, output.tail, job)
 
     def _judge(self, result: RunResult, tail: Sequence[str], job: Job) -> None:
         if result.outcome is Outcome.EXITED and result.exit_code == 0:
-            from sandbox.store.reading import remove_run
-
-            if result.directory is not None:
-                with suppress(SandboxError, OSError):
-                    remove_run(self._home, result.run_id)
+            self._forget(result)
             return
         status = result.exit_code if result.exit_code is not None else 125
         why = "" if result.outcome is Outcome.EXITED else f" ({result.reason})"
@@ -216,6 +220,14 @@ class Runner:
             tail=tuple(tail),
             hint=self._hint(result, "\n".join(tail), job),
         )
+
+    def _forget(self, result: RunResult) -> None:
+        """Remove the record of a run that nobody will ask for."""
+        from sandbox.store.reading import remove_run
+
+        if result.directory is not None:
+            with suppress(SandboxError, OSError):
+                remove_run(self._home, result.run_id)
 
     def _hint(self, result: RunResult, output: str, job: Job) -> str | None:
         if result.outcome is Outcome.OOM_KILLED:
@@ -262,6 +274,15 @@ class StepError(ImageError):
         super().__init__(message, hint=hint)
         self.status = exit_code
         self.tail = tail
+
+
+class StoppedError(ImageError):
+    """A signal asked the build to end, while a step ran."""
+
+    def __init__(self, number: int) -> None:
+        """Name the signal; the exit status is as a shell says it."""
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.command_exit_code = 128 + number
 
 
 class _Output:

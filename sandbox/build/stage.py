@@ -20,7 +20,7 @@ from sandbox.build.progress import shorten
 from sandbox.build.running import Job, StepError
 from sandbox.build.stack import Stack
 from sandbox.build.state import ImageState, key_of
-from sandbox.errors import ImageError, SandboxError
+from sandbox.errors import DockerfileError, ImageError, SandboxError, SpecError
 from sandbox.image.dockerfile import syntax
 from sandbox.image.dockerfile.fields import expand_fields, mounts_of
 from sandbox.image.dockerfile.parse import parse_trigger
@@ -94,7 +94,10 @@ class StageBuild:
         except SandboxError as exc:
             if str(exc).startswith(where):
                 raise
-            exc.args = (f"{where}{shorten(source)}: {exc}",)
+            text = f"{where}{shorten(source)}: {exc}"
+            if isinstance(exc, SpecError):
+                raise DockerfileError(text, hint=exc.hint) from exc
+            exc.args = (text,)
             raise
 
     # --- one instruction --------------------------------------------------------------------------

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import NoReturn
 
 from sandbox.cli import quick
-from sandbox.cli.console import CommandExit, print_error
-from sandbox.errors import EXIT_SANDBOX, SandboxError
+from sandbox.cli.console import (
+    CommandExit,
+    Interrupted,
+    print_error,
+    print_interrupted,
+    raise_on_ending_signals,
+)
+from sandbox.errors import EXIT_SANDBOX, EXIT_USAGE, SandboxError
 
 # In the order of `--help`. A module has one function of the command's name (`_` for `-`), or a
 # `typer.Typer` called `app` for a command with verbs of its own.
@@ -38,8 +45,9 @@ COMMANDS = {
     "doctor": "sandbox.cli.doctor",
 }
 
-_USAGE_ERROR = 2
-_INTERRUPTED = 130
+_SIGNAL_BASE = 128
+_WATCHERS = frozenset({"stats", "top", "wait"})
+"""What goes on until one has seen enough: an end by ^C is nothing to tell of."""
 
 
 def _call(asked: str, arguments: list[str]) -> None:
@@ -66,13 +74,11 @@ def _status_of(arguments: list[str]) -> int:
         return leaving.status
     except SandboxError as error:
         print_error(error)
-        return error.exit_code if is_run else 1
+        return error.exit_code if is_run else error.command_exit_code
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         # The program's own status may be 2, so a usage error of `run` must not be.
-        return EXIT_SANDBOX if is_run and status == _USAGE_ERROR else status
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+        return EXIT_SANDBOX if is_run and status == EXIT_USAGE else status
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -90,13 +96,19 @@ def _status_of(arguments: list[str]) -> int:
 
 def main() -> NoReturn:
     """Run the command line and leave the process: the only place that does."""
+    raise_on_ending_signals()
     try:
         status = _status_of(sys.argv[1:])
         sys.stdout.flush()
+    except Interrupted as stop:
+        # What is still to be written stays so: its reader may not read.
+        if _WATCHERS.isdisjoint(sys.argv[1:2]):
+            print_interrupted(stop)
+        status = _SIGNAL_BASE + stop.number
     except BrokenPipeError:
         # The reader of our output has left, as `sandbox runs ls | head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 128 + 13
+        status = _SIGNAL_BASE + signal.SIGPIPE
     sys.stderr.flush()
     # Nothing of ours is left to tidy, and the interpreter's own goodbye takes 5 to 10 ms.
     os._exit(status)

@@ -277,10 +277,10 @@ class _Report:
     def around(self) -> "Around":
         """Return what a session works with here."""
         from sandbox.bench.session import Around
-        from sandbox.engine.order import run
+        from sandbox.engine.series import run_one_of_several
 
         return Around(
-            execute=run,
+            execute=run_one_of_several,
             shell=run_hook,
             output_of=end_of_output,
             progress=self._progress,

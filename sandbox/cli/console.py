@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
-from typing import TYPE_CHECKING, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 if TYPE_CHECKING:
     from sandbox.errors import SandboxError
@@ -20,6 +22,31 @@ class CommandExit(Exception):  # noqa: N818 - it ends a command, it is no error
     def __init__(self, status: int) -> None:
         super().__init__(status)
         self.status = status
+
+
+class Interrupted(BaseException):
+    """A signal asked the command to end."""
+
+    def __init__(self, number: int, *, hint: str | None = None) -> None:
+        super().__init__(number)
+        self.number = number
+        self.hint = hint
+
+
+def raise_on_ending_signals() -> None:
+    """Let ^C, SIGTERM and SIGHUP raise Interrupted: what was begun is undone on the way out.
+
+    Not KeyboardInterrupt, which typer takes for itself. What we were started to ignore stays so,
+    and a signal that comes a second time ends us at once.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) in {signal.SIG_DFL, signal.default_int_handler}:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_DFL)
+    raise Interrupted(number)
 
 
 def has_color(stream: TextIO) -> bool:
@@ -61,5 +88,16 @@ def print_error(error: SandboxError) -> None:
     label = "\033[31;1merror:\033[0m" if color else "error:"
     say(f"sandbox: {label} {error}")
     if error.hint:
-        hint = "\033[36mhint:\033[0m" if color else "hint:"
-        say(f"{hint} {error.hint}")
+        _print_hint(error.hint)
+
+
+def print_interrupted(stop: Interrupted) -> None:
+    """Print that a command has ended before its time, and what to do next."""
+    say(f"sandbox: stopped by {signal.Signals(stop.number).name}")
+    if stop.hint:
+        _print_hint(stop.hint)
+
+
+def _print_hint(text: str) -> None:
+    hint = "\033[36mhint:\033[0m" if has_color(sys.stderr) else "hint:"
+    say(f"{hint} {text}")

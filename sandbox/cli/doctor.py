@@ -8,10 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, width_of
-from sandbox.errors import SpecError
-
-_USAGE_ERROR = 2
+from sandbox.cli.console import CommandExit, has_color, has_unicode, width_of
 
 
 def doctor(
@@ -35,11 +32,7 @@ def doctor(
     from sandbox.records.codec import to_plain
     from sandbox.report.findings import render_checks, render_findings
 
-    try:
-        chosen = list(select(checks or ()))
-    except SpecError as error:
-        print_error(error)
-        raise CommandExit(_USAGE_ERROR) from None
+    chosen = list(select(checks or ()))
     if list_checks:
         typer.echo(render_checks((group, check.name, check.question) for group, check in chosen))
         return

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandbox.cli.bench import end_of_output, run_hook
-from sandbox.cli.console import CommandExit, print_error, say
+from sandbox.cli.console import CommandExit, say
 from sandbox.cli.environments import provide_venv
 from sandbox.cli.gate_options import MaxPeak, MaxTime, make_gates
 from sandbox.cli.options import option
 from sandbox.cli.security_options import HardenEach, harden_each
-from sandbox.errors import SpecError
 
 if TYPE_CHECKING:
     from sandbox.analysis.gates import Gates
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from sandbox.profiler.settings import Settings
     from sandbox.records.venv import Venv
 
-_USAGE_ERROR = 2
 _ASKED, _RESULTS = "What to profile", "Results"
 
 
@@ -82,24 +80,21 @@ def profile(
     from sandbox.profiler.session import check_paths
     from sandbox.profiler.settings import read_settings
 
-    try:
-        settings = _hardened(
-            read_settings(environment, source=source_env, environ=os.environ), harden=harden
-        )
-        models = read_models(modellist, modelfile)
-        check_paths(settings, models)
-        venv = _venv_of(settings)
-    except SpecError as error:
-        print_error(error)
-        raise CommandExit(_USAGE_ERROR) from None
+    settings = _hardened(
+        read_settings(environment, source=source_env, environ=os.environ), harden=harden
+    )
+    models = read_models(modellist, modelfile)
+    check_paths(settings, models)
+    venv = _venv_of(settings)
     for note in settings.notes:
         say(f"sandbox: warning: {note}")
     settings = _with_image(settings)
     _prerun(settings)
     done = _run(settings, models, venv, resume=resume)
-    text = _rendered(done, output_format)
-    _append(settings, done)
-    typer.echo(text)
+    if done.rows or done.stopped_with is None:
+        text = _rendered(done, output_format)
+        _append(settings, done)
+        typer.echo(text)
     if done.stopped_with is not None:
         say("sandbox: stopped by a signal; --resume goes on from here")
         raise CommandExit(done.stopped_with)
@@ -173,14 +168,16 @@ def _prerun(settings: "Settings") -> None:
 
 
 def _run(settings: "Settings", models: Any, venv: "Venv | None", *, resume: bool) -> "Profile":
-    from sandbox.engine.order import run
+    from sandbox.engine.series import run_one_of_several
     from sandbox.profiler.session import Around, run_profile
     from sandbox.store.reading import blocks_of
 
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # no model may read what is meant for another one
     os.close(null)
-    around = Around(execute=run, blocks_of=blocks_of, output_of=end_of_output, say=say)
+    around = Around(
+        execute=run_one_of_several, blocks_of=blocks_of, output_of=end_of_output, say=say
+    )
     return run_profile(settings, models, venv, around, resume=resume)
 
 

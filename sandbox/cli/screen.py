@@ -16,7 +16,6 @@ from typing import Any, Self, TextIO
 
 _HIDE = "\033[?25l\033[?7l"  # the cursor, and the wrapping of long lines
 _SHOW = "\033[?7h\033[?25h"
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Screen:
@@ -27,13 +26,11 @@ class Screen:
         self._lines = 0
         self._keys_fd = _foreground_keys()
         self._settings: list[Any] | None = None
-        self._handlers: dict[int, Any] = {}
+        self._handler: Any = None
 
     def __enter__(self) -> Self:
         """Take the keys as they are typed, and hide the cursor."""
-        for number in _ENDING:
-            self._handlers[number] = signal.signal(number, _leave)
-        self._handlers[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._suspend)
+        self._handler = signal.signal(signal.SIGTSTP, self._suspend)
         self._take()
         return self
 
@@ -45,8 +42,7 @@ class Screen:
     ) -> None:
         """Give the terminal back as it was."""
         self._give_back()
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGTSTP, self._handler)
 
     def _take(self) -> None:
         if self._keys_fd is not None:
@@ -107,10 +103,6 @@ class Screen:
                     return data.decode("ascii", "replace")
                 self._keys_fd = None  # it was closed
         return None
-
-
-def _leave(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 def _foreground_keys() -> int | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandbox.cli.console import CommandExit, has_color, has_unicode, say, width_of
+from sandbox.cli.console import CommandExit, Interrupted, has_color, has_unicode, say, width_of
 from sandbox.cli.security_options import HardenEach
 from sandbox.errors import SpecError
 
@@ -122,8 +122,8 @@ def sweep(
         )
         try:
             found = run_sweep(plan, done, around, jobs=jobs)
-        except KeyboardInterrupt:
-            say(f"hint: go on with `sandbox sweep --resume {plan.sweep_id}`")
+        except Interrupted as stop:
+            stop.hint = f"go on with `sandbox sweep --resume {plan.sweep_id}`"
             raise
     _show(plan, found.trials, dict(found.unavailable), as_json=as_json)
 

@@ -7,12 +7,11 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandbox.cli.console import has_unicode
+from sandbox.cli.console import Interrupted, has_unicode
 from sandbox.cli.watch_options import Cgroups, Interval, Names
 from sandbox.errors import HostError
 from sandbox.units import NS_PER_SEC
@@ -92,8 +91,6 @@ def show(board: "Board", interval_sec: float) -> None:
     os.environ.setdefault("ESCDELAY", _ESCAPE_MS)
     with suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, "")  # curses encodes by it
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
     try:
         curses.wrapper(_loop, board, interval_sec)
     except curses.error as exc:
@@ -101,10 +98,6 @@ def show(board: "Board", interval_sec: float) -> None:
         raise HostError(
             f"a terminal of the kind `{name}` cannot be drawn on: {exc}", hint=_HINT
         ) from exc
-
-
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 def _loop(window: Any, board: "Board", interval_sec: float) -> None:
@@ -121,8 +114,10 @@ def _loop(window: Any, board: "Board", interval_sec: float) -> None:
         window.timeout(max(0, int((due - time.monotonic()) * 1_000)) + 1)
         try:
             code = window.getch()
-        except KeyboardInterrupt:
-            return
+        except Interrupted as stop:
+            if stop.number == signal.SIGINT:
+                return
+            raise
         if code >= 0 and not board.press(_name_of(code)):
             return
 

@@ -65,7 +65,9 @@ class Surroundings:
     """Told how many entries and bytes of a root were copied; None: it is done."""
     on_started: Callable[[RunResult], None] | None = None
     """Called once the program runs."""
-    conclude: Callable[[RunResult], None] | None = None
+    on_signal: Callable[[int], None] = lambda _number: None
+    """Told of each signal that we take, while it is on its way to the program."""
+    conclude: Callable[[RunResult], None] = lambda _result: None
     """Called with the whole result before the run directory is unlocked."""
     open_backend: Callable[..., Backend] = open_backend
 
@@ -271,10 +273,9 @@ class _Run:
         )
         told = (*self.advice, *self.prepared.warnings)
         result = replace(result, warnings=(*told, *result.warnings, *self._problems()))
-        self.directory.append_event(self._event("ended", {"outcome": result.outcome.value}))
+        self._emit("ended", {"outcome": result.outcome.value})
         self.directory.write_run(fields_of(result))
-        if self.around.conclude is not None:
-            self.around.conclude(result)
+        self.around.conclude(result)
         return result
 
     def _start_energy(self) -> None:
@@ -381,15 +382,14 @@ class _Run:
         self.directory.write_run(fields_of(not_started(self.result, error)))
 
     def _signal(self, info: SignalInfo) -> None:
+        self.around.on_signal(info.number)
         if self.watch is not None:
             self.capturing.heed(info.number)
             self.watch.signal(info)
 
-    def _event(self, kind: str, detail: dict[str, Any]) -> Event:
-        return Event(time_ns=monotonic(), utc_ns=utc_ns(), kind=kind, detail=detail)
-
     def _emit(self, kind: str, detail: dict[str, Any]) -> None:
-        self.directory.append_event(self._event(kind, detail))
+        event = Event(time_ns=monotonic(), utc_ns=utc_ns(), kind=kind, detail=detail)
+        self.directory.append_event(event)
 
     def _problems(self) -> tuple[RunWarning, ...]:
         texts = [*self.capturing.problems, *self.directory.problems()]

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -282,16 +283,14 @@ def run_tool(
 def _wait(process: Any, doing: str, progress: Progress) -> None:
     import subprocess
 
-    while True:
-        progress(doing)
-        try:
-            process.wait(_TICK_SEC)
-        except subprocess.TimeoutExpired:
-            continue
-        except BaseException:
-            process.kill()
-            raise
-        return
+    try:
+        while process.poll() is None:
+            progress(doing)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_TICK_SEC)
+    except BaseException:
+        process.kill()
+        raise
 
 
 def _failure(doing: str, said: str) -> SandboxError:

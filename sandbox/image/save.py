@@ -62,11 +62,28 @@ def save_to(store: ImageStore, names: Sequence[str], stream: BinaryIO) -> None:
     """
     with _held(store, names) as images:
         try:
-            with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-                _write(store, images, archive)
+            sink = _Sink(stream)
+            with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+                try:
+                    _write(store, images, archive)
+                except BaseException:
+                    sink.is_given_up = True
+                    raise
             stream.flush()
         except OSError as exc:
             raise ImageError(f"cannot write the archive: {exc.strerror}") from exc
+
+
+class _Sink(io.RawIOBase):
+    """A stream that an archive is written to; `tarfile` ends even one that was given up."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.is_given_up = False
+
+    def write(self, data: Any) -> int:
+        """Write it; once given up, nothing, as nobody may be reading."""
+        return len(data) if self.is_given_up else self._stream.write(data)
 
 
 @contextmanager

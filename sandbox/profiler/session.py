@@ -148,7 +148,9 @@ def _run_one(
     _write(path, text, append=model is None)
     if not row.is_good:
         around.say(f"{name}: {row.reason}")
-        for line in around.output_of(result).rstrip().splitlines():
+        # Of one that was stopped, how it took that is no news.
+        output = "" if row.outcome is Outcome.KILLED else around.output_of(result)
+        for line in output.rstrip().splitlines():
             around.say(f"  {line}")
     return row
 

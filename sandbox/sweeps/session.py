@@ -129,18 +129,20 @@ def run_sweep(
 def _at_once(made: _Made, cells: Sequence[Cell], turn: int, jobs: int) -> None:
     """Run cells by several threads; each waits in a process of its own, so none disturbs another.
 
-    After the first error nothing more is begun.
+    After the first error nothing more is begun, and what runs is waited for. When a signal ends the
+    sweep it is not: those runs end with this process.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(made.one, cell, turn) for cell in cells]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ThreadPoolExecutor(jobs)
+    futures = [pool.submit(made.one, cell, turn) for cell in cells]
+    try:
+        for future in futures:
+            future.result()
+    except BaseException as error:
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 class _Made:

@@ -93,8 +93,8 @@ def test_an_archive_is_nothing_for_a_terminal(cli: Any, tree: Path, words: str) 
         (["inspect", "absent"], 1, "sandbox image pull absent"),
         (["load", "/etc/passwd"], 1, "is no image"),
         (["load", "/nowhere"], 1, "No such file"),
-        (["pull", "Wrong"], 1, "small letters"),
-        (["pull", "localhost:1/a", "--platform", "a/b/c/d"], 1, "is not a platform"),
+        (["pull", "Wrong"], 2, "small letters"),
+        (["pull", "localhost:1/a", "--platform", "a/b/c/d"], 2, "is not a platform"),
         (["load"], 2, "Missing argument"),
     ],
 )

@@ -43,7 +43,7 @@ def test_a_detached_run_keeps_its_lease_until_it_ends(
 def test_runs_at_once_need_cpus_to_lease(cli: Callable[..., Any]) -> None:
     done = cli("sweep", "-j", "2", "--memory", "64m,128m", "--", "true")
 
-    assert done.status == 1
+    assert done.status == 2
     assert "runs at once need CPUs of their own" in done.stderr
 
 

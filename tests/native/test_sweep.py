@@ -43,7 +43,7 @@ def test_more_cpus_than_there_are_is_a_row_and_status_1(cli: Callable[..., Any])
 def test_what_varies_not_is_an_error(cli: Callable[..., Any]) -> None:
     done = cli("sweep", "--", "true")
 
-    assert done.status == 1
+    assert done.status == 2
     assert "nothing varies in this sweep" in done.stderr
     assert "hint: give models" in done.stderr
 

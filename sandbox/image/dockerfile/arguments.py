@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 
-from sandbox.errors import SpecError
+from sandbox.errors import DockerfileError
 from sandbox.image.dockerfile.syntax import Heredoc
 from sandbox.image.dockerfile.words import is_space
 from sandbox.records.light import dataclass
@@ -32,9 +32,9 @@ class Statement:
     escape: str
     heredocs: tuple[Heredoc, ...] = ()
 
-    def refusal(self, what: str, hint: str | None = None) -> SpecError:
+    def refusal(self, what: str, hint: str | None = None) -> DockerfileError:
         """Return the error for something that is wrong with this instruction."""
-        return SpecError(f"{self.file}:{self.line}: {what}", hint=hint)
+        return DockerfileError(f"{self.file}:{self.line}: {what}", hint=hint)
 
 
 def split_statement(text: str, escape: str) -> tuple[str, tuple[str, ...], str]:
@@ -234,7 +234,7 @@ def refuse_flags(statement: Statement) -> None:
     Flags(statement).finish()
 
 
-def needs(statement: Statement, what: str) -> SpecError:
+def needs(statement: Statement, what: str) -> DockerfileError:
     """Return the error for an instruction with nothing where `what` belongs."""
     return statement.refusal(f"{statement.keyword} needs {what}")
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sandbox.errors import SpecError
+from sandbox.errors import DockerfileError
 from sandbox.records.light import dataclass
 
 DEFAULT_ESCAPE = "\\"
 
 
-def refusal(file: str, line: int, what: str, hint: str | None = None) -> SpecError:
+def refusal(file: str, line: int, what: str, hint: str | None = None) -> DockerfileError:
     """Return the error for something in a Dockerfile: `file:line: what`."""
-    return SpecError(f"{file}:{line}: {what}", hint=hint)
+    return DockerfileError(f"{file}:{line}: {what}", hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)

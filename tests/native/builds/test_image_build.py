@@ -406,3 +406,27 @@ def test_nothing_leads_a_plain_user_out_either(
 
     assert built.status == 0, built.stderr
     assert sorted(path.name for path in outside.iterdir()) == ["file"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_step_and_the_build(
+    build: Build, sandbox_home: Path, context: Path, number: int
+) -> None:
+    assert build("FROM box\n").status == 0
+    runs = set((sandbox_home / "runs").glob("*"))
+    (context / "Dockerfile").write_text("FROM box\nRUN echo 1 >/x; sleep 1000 & sleep 1000\n")
+    command = [sys.executable, "-m", "sandbox", "image", "build", str(context)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 20
+        while not list((sandbox_home / "images/work").glob("build-*/writes/upper/x")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(number)
+        out, said = process.communicate(timeout=20)
+
+    assert process.returncode == 128 + number, said
+    assert out == b""
+    error = "sandbox: error: Dockerfile:2: RUN echo 1 >/x; sleep 1000 & sleep 1000: stopped by "
+    assert said.decode().endswith(f"{error}{signal.Signals(number).name}\n")
+    assert not any((sandbox_home / "images/work").iterdir())
+    assert set((sandbox_home / "runs").glob("*")) == runs
