@@ -49,6 +49,7 @@ def target(place: Path, give: Give) -> Path:
     return directory
 
 
+@pytest.mark.also_on_server
 def test_a_hardened_run_changes_nothing_outside(hardened: Attempt, target: Path) -> None:
     for words in (("create", f"{target}/new"), ("append", f"{target}/file")):
         assert hardened(*words) == "refused EROFS"
@@ -72,6 +73,7 @@ def test_a_hardened_run_has_temporary_files_of_its_own(hardened: Attempt) -> Non
         assert hardened("create", path) == "done"
 
 
+@pytest.mark.also_on_server
 def test_a_hardened_run_reaches_nobody(hardened: Attempt, place: Path) -> None:
     runtime = Path("/run") if AS_ROOT else Path("/run/user", str(os.getuid()))
     if not runtime.is_dir():

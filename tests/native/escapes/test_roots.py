@@ -67,6 +67,7 @@ def test_the_filter_refuses(attempt: Attempt, name: str) -> None:
     assert attempt(name, *arguments, flags=without) in {"done", "refused ENOSYS"}
 
 
+@pytest.mark.also_on_server
 def test_no_keys_are_put_into_a_terminal(attempt: Attempt) -> None:
     assert attempt("type_keys") == "refused EPERM"
     # With dev.tty.legacy_tiocsti=0 the kernel itself refuses, otherwise.
@@ -78,6 +79,7 @@ def test_a_vsock_of_the_machine_is_out_of_reach(attempt: Attempt) -> None:
     assert attempt("vsock", flags=UNCONFINED) in {"done", "refused EAFNOSUPPORT"}
 
 
+@pytest.mark.also_on_server
 def test_devices_that_are_made_cannot_be_opened(attempt: Attempt, *, is_root: bool) -> None:
     assert attempt("device", "/root/null").startswith("refused E")
     if is_root:
@@ -97,6 +99,7 @@ def test_the_kernels_settings_cannot_be_written(attempt: Attempt, *, is_root: bo
         assert attempt("overwrite", pages, flags=("--privileged",)) in {"done", "refused ENOENT"}
 
 
+@pytest.mark.also_on_server
 def test_what_runs_the_program_cannot_be_overwritten(attempt: Attempt) -> None:
     for path in ("/proc/self/exe", "/proc/1/exe"):
         assert attempt("overwrite", path).startswith("refused E")
@@ -113,6 +116,7 @@ def test_no_working_directory_leads_out(attempt: Attempt, workdir: str) -> None:
     assert said.startswith("sandbox: error: cannot"), said
 
 
+@pytest.mark.also_on_server
 def test_processes_of_the_host_cannot_be_traced(attempt: Attempt, *, is_root: bool) -> None:
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
@@ -148,6 +152,7 @@ def test_files_are_not_opened_by_their_numbers(attempt: Attempt, *, is_root: boo
         assert attempt("open_by_handle", "/usr", flags=flags) == "done"
 
 
+@pytest.mark.also_on_server
 def test_set_user_id_programs_gain_nothing(cli: Callable[..., Any], place: Path) -> None:
     root = make_root(place / "suid")
     shutil.copy("/usr/bin/python3", root / "home/sh")
