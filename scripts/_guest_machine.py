@@ -2,7 +2,8 @@
 
 `save IMAGE VERSION` boots it once on a kernel until it is ready for a job, and keeps its memory and
 disk. `run IMAGE VERSION JOB SECONDS` goes on from there with JOB as its directory /job, prints what
-JOB/output gets, and exits with what JOB/status says. Neither leaves a process.
+JOB/output gets, and exits with what JOB/status says. Neither leaves a process. A machine that hangs
+before it is ready, or before it has begun its job, is ended, and one more is tried.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn, TypeVar
 
-BOOT_SECONDS = 300
-RESUME_SECONDS = 120
+BOOT_SECONDS = int(os.environ.get("SANDBOX_GUEST_BOOT_TIMEOUT", "300"))
+RESUME_SECONDS = min(BOOT_SECONDS, 120)
 SAVE_SECONDS = 120
 POLL_SECONDS = 0.05
 OUT_OF_TIME = 124  # as timeout(1) says it
+Result = TypeVar("Result")
 KERNEL_OPTIONS = (
     "console=ttyS0 quiet panic=-1 root=/dev/vda rw fsck.mode=skip mitigations=off psi=1"
 )
@@ -65,13 +68,17 @@ def started(command: list[str], job: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def fail(problem: str, job: Path, status: int = 1) -> None:
+def fail(problem: str, job: Path, status: int = 1) -> NoReturn:
     """Say what went wrong and the last that the machine said, and end."""
+    report(problem, job)
+    sys.exit(status)
+
+
+def report(problem: str, job: Path) -> None:
     for name in ("qemu", "console"):
         text = (job / name).read_bytes() if (job / name).exists() else b""
         sys.stderr.buffer.write(text[-3000:])
-    print(f"scripts/guest: {problem}", file=sys.stderr)
-    sys.exit(status)
+    print(f"scripts/guest: {problem}", file=sys.stderr, flush=True)
 
 
 def connect(path: Path, process: subprocess.Popen[bytes]) -> socket.socket:
@@ -99,18 +106,32 @@ def save(directory: Path, version: str) -> None:
     job, state = directory / f"boot-{version}", directory / f"state-{version}"
     (job / "project").mkdir(parents=True)
     own_disk = directory / f"disk-{version}"
-    subprocess.run(["cp", "--sparse=always", directory / "image", own_disk], check=True)
     command = machine(directory, version, job, "single", *disk(own_disk))
-    with started(command, job) as process:
-        try:
+
+    def boot() -> None:
+        own_disk.unlink(missing_ok=True)  # one that still runs keeps its own
+        subprocess.run(["cp", "--sparse=always", directory / "image", own_disk], check=True)
+        with started(command, job) as process:
             with connect(job / "line", process) as line:
                 wait_for_word(line, b"ready")
             with connect(job / "qmp", process) as monitor:
                 save_state(monitor, directory / "state.new")
-        except OSError as error:
-            fail(f"the guest did not boot: {error}", job)
+
+    twice(boot, "boot", job)
     (directory / "state.new").rename(state)
     subprocess.run(["rm", "-r", job], check=True)
+
+
+def twice(attempt: Callable[[], Result], what: str, job: Path) -> Result:
+    """Return what the attempt comes to, or a second one: an emulated machine hangs now and then."""
+    try:
+        return attempt()
+    except OSError as error:
+        report(f"the guest did not {what} ({error}): trying once more", job)
+    try:
+        return attempt()
+    except OSError as error:
+        fail(f"the guest did not {what} again: {error}", job)
 
 
 def wait_for_word(line: socket.socket, word: bytes) -> None:
@@ -157,14 +178,19 @@ def run(directory: Path, version: str, job: Path, limit_seconds: float) -> int:
     # What it writes to its disk is in a file without a name, and goes with it.
     state = f"exec:cat '{directory}/state-{version}'"
     own_disk = disk(directory / f"disk-{version}", "snapshot=on")
-    (job / "now").write_text(f"{time.time()}\n")
     command = machine(directory, version, job, "multi", *own_disk, "-incoming", state)
-    with started(command, job) as process:
-        try:
-            with connect(job / "line", process) as line:
-                _send_off(line, job, process)
-        except OSError as error:
-            fail(f"the guest did not go on: {error}", job)
+    with contextlib.ExitStack() as until_done:
+
+        def go_on() -> subprocess.Popen[bytes]:
+            (job / "now").write_text(f"{time.time()}\n")
+            with contextlib.ExitStack() as until_begun:
+                process = until_begun.enter_context(started(command, job))
+                with connect(job / "line", process) as line:
+                    _send_off(line, job, process)
+                until_done.push(until_begun.pop_all())
+            return process
+
+        process = twice(go_on, "go on", job)
         with (job / "output").open("rb") as output:
             is_done = _follow(process, job, limit_seconds, lambda: _copy(output.read()))
     if not is_done:
