@@ -1,9 +1,14 @@
-"""Containers run here: Docker's as root, podman's as a plain user, with sandbox in them."""
+"""Containers run here: Docker's as root, podman's as a plain user, with sandbox in them.
+
+The slow ones tell what is wrong when test_sandbox_in_containers.py fails, which needs all of this.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+
+import pytest
 
 Run = Callable[..., object]
 MACHINE = [
@@ -12,6 +17,7 @@ MACHINE = [
 LIMIT_BYTES = 96 << 20
 
 
+@pytest.mark.slow
 def test_docker_runs_a_container_with_a_limit(docker_image: str, run: Run) -> None:
     done = run(
         *("docker", "run", "--rm", "--network=none", f"--memory={LIMIT_BYTES}", docker_image),
@@ -27,6 +33,7 @@ def test_docker_uses_systemd_on_version_2(docker_image: str, run: Run) -> None:
     assert run("docker", "info", "--format", form).stdout.split() == ["systemd", "2"]
 
 
+@pytest.mark.slow
 def test_a_container_of_docker_has_the_project(docker_image: str, run: Run) -> None:
     command = ["docker", "run", "--rm", "--network=none", *MACHINE, docker_image]
 
@@ -35,6 +42,7 @@ def test_a_container_of_docker_has_the_project(docker_image: str, run: Run) -> N
     assert done.stdout.startswith("sandbox ")
 
 
+@pytest.mark.slow
 def test_podman_runs_a_container_of_alice_with_a_limit(podman_image: str, run: Run) -> None:
     done = run(
         *("podman", "run", "--rm", "--network=none", f"--memory={LIMIT_BYTES}", podman_image),
@@ -46,6 +54,7 @@ def test_podman_runs_a_container_of_alice_with_a_limit(podman_image: str, run: R
     assert (int(inside), int(outside)) == (0, os.getuid())
 
 
+@pytest.mark.slow
 def test_a_container_of_podman_has_the_project(podman_image: str, run: Run) -> None:
     command = ["podman", "run", "--rm", "--network=none", *MACHINE, podman_image]
 
