@@ -34,6 +34,7 @@ class RunNetwork:
         self._traffic: Traffic | None = None
         self._before: tuple[NetworkIo, ...] = ()
         self._reason = ""
+        self._has_ended = False
         self._pid = 0
 
     @property
@@ -103,10 +104,25 @@ class RunNetwork:
             return totals
         return replace(totals, network=traffic_between(self._before, now))
 
+    def finish(self, totals: Totals) -> Totals:
+        """Return totals as they are at the end, and let the network begin to go.
+
+        The kernel takes some hundredths of a second for that, and whoever concludes the run has
+        enough to do meanwhile.
+        """
+        totals = self.add_to(totals)
+        if self._traffic is not None:
+            self._traffic.close()
+            self._traffic, self._has_ended = None, True
+        if self._made is not None:
+            self._made.begin_close()
+        return totals
+
     def correct(self, unavailable: dict[str, str]) -> dict[str, str]:
         """Return what is unavailable, right about the network."""
         known = {name: why for name, why in unavailable.items() if name != METRIC}
-        return known | {METRIC: self._reason} if self._traffic is None else known
+        is_counted = self._traffic is not None or self._has_ended
+        return known if is_counted else known | {METRIC: self._reason}
 
     def problems(self) -> tuple[RunWarning, ...]:
         """Return what makes the network weaker than it should be."""

@@ -248,7 +248,7 @@ class _Run:
         if self.watch is not None:
             observed = self.watch.add_late_oom_kills(observed)
         observed = replace(observed, leftover_processes=leftovers)
-        totals = self.network.add_to(self.group.totals())
+        totals = self.network.finish(self.group.totals())
         unavailable = self.result.unavailable | dict(self.group.unavailable)
         if self.energy is not None:
             totals = self.energy.add_to(totals)

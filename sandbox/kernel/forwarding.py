@@ -91,7 +91,7 @@ def write_text(path: str, text: str) -> None:
     Raises:
         OSError: it is not there, or cannot be written.
     """
-    with open(path, "w", encoding="ascii") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
 
@@ -183,7 +183,7 @@ def _find_index(name: str) -> str:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:
+        with open(path, encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return ""

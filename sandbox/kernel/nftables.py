@@ -18,7 +18,7 @@ from sandbox.records.ports import ANY_ADDRESS, PublishedPort
 
 _SUBSYSTEM = 10
 _BATCH_BEGIN, _BATCH_END = 0x10, 0x11
-_NEW_TABLE, _NEW_CHAIN, _GET_CHAIN, _NEW_RULE, _GET_RULE = 0, 3, 4, 6, 7
+_NEW_TABLE, _DEL_TABLE, _NEW_CHAIN, _GET_CHAIN, _NEW_RULE, _GET_RULE = 0, 2, 3, 4, 6, 7
 _OWNER = 0x2
 _HEAD = struct.Struct("!BBH")  # family, version, and for a batch the subsystem
 _IPV4 = _HEAD.pack(socket.AF_INET, 0, 0)
@@ -85,6 +85,19 @@ def make_table(  # noqa: PLR0913 - all that the rules are about
         (_BATCH_END, begin, 0),
     ]
     filters.batch(messages)
+
+
+def remove_table(filters: Netlink, table: str) -> None:
+    """Remove a table now; what the kernel needs for that it does while we go on.
+
+    Closing the socket would wait for it.
+
+    Raises:
+        OSError: there is none, or it is not ours.
+    """
+    begin = _HEAD.pack(socket.AF_UNSPEC, 0, _SUBSYSTEM)
+    body = _IPV4 + text(_TABLE_NAME, table)
+    filters.batch([(_BATCH_BEGIN, begin, 0), (_kind(_DEL_TABLE), body, 0), (_BATCH_END, begin, 0)])
 
 
 def _list_basic(veth: str, address: int, prefix: str, opened: Iterable[str]) -> list[Rule]:

@@ -134,6 +134,12 @@ class PrivateNetwork:
             )
             self.warnings.append((text, hint))
 
+    def begin_close(self) -> None:
+        """Have the kernel begin: what it takes away later it does while we do something else."""
+        if self._filters is not None:
+            with suppress(OSError):  # then it goes with the socket
+                nftables.remove_table(self._filters, self._table)
+
     def close(self) -> None:
         """Take everything away; a second time does nothing."""
         if self._links is not None:

@@ -108,11 +108,15 @@ class UserNetwork:
             os.close(read_fd)
             os.close(said_fd)
 
-    def close(self) -> None:
-        """End the process; a second time does nothing."""
+    def begin_close(self) -> None:
+        """Have the process end, and do not wait for it."""
         if self._lifeline_fd >= 0:
             lifeline.cut(self._lifeline_fd)
             self._lifeline_fd = -1
+
+    def close(self) -> None:
+        """End the process; a second time does nothing."""
+        self.begin_close()
         if self._pid is not None:
             with suppress(ChildProcessError):
                 os.waitpid(self._pid, 0)
