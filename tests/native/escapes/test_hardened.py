@@ -213,10 +213,10 @@ def test_mounts_alone_hold_the_files(lacking: Callable[..., Any], place: Path, g
     assert "the run cannot be protected as asked for: landlock is unavailable" in refused.stderr
 
 
-@pytest.mark.skipif(not landlock_abi(), reason="this kernel has no Landlock")
 def test_landlock_alone_holds_the_files(
-    lacking: Callable[..., Any], place: Path, give: Give
+    lacking: Callable[..., Any], place: Path, give: Give, need_kernel: Callable[[object, str], None]
 ) -> None:
+    need_kernel(landlock_abi(), "this kernel has no Landlock")
     (place / "file").touch()
     give(place / "file")
 
