@@ -18,6 +18,7 @@ from sandbox.units import parse_duration, parse_size_or_unlimited
 
 if TYPE_CHECKING:
     from sandbox.records.enclosure import RootSpec
+    from sandbox.records.ports import PublishedPort
     from sandbox.records.security import Harden
     from sandbox.records.venv import Venv
 
@@ -122,6 +123,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
     root: RootSpec | None = None,
     harden: bool | Harden = False,
     network: str | None = None,
+    publish: Sequence[str] = (),
     stdin: Stream = None,
     stdout: Stream = None,
     stderr: Stream = None,
@@ -151,6 +153,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         root: All that can be asked of one; `image` and `rootfs` are shorthands.
         harden: Hold it back on the host's own root, as `--harden` does; or by what.
         network: `host`, `private` or `none` on the host's own root; `host` unless it is hardened.
+        publish: Ports of the host that lead into a private network, as `-p`: `"8080:80"`.
         stdin: What the program reads; likewise `stdout` and `stderr` what it writes to.
         stdout: See `stdin`.
         stderr: See `stdin`.
@@ -181,6 +184,7 @@ def run(  # noqa: PLR0913 - one keyword for each flag of the command line
         root=_root_of(image, rootfs, root),
         harden=_harden_of(harden),
         network=network or ("none" if harden else "host"),
+        ports=_ports_of(publish),
         name=name,
         capture=_capture_of(capture),
         strict=strict,
@@ -240,6 +244,14 @@ def _root_of(
     from sandbox.records.enclosure import RootSpec
 
     return RootSpec(image=image, rootfs=None if rootfs is None else os.fspath(rootfs))
+
+
+def _ports_of(publish: Sequence[str]) -> tuple[PublishedPort, ...]:
+    if not publish:
+        return ()
+    from sandbox.environment.port_flags import parse_all
+
+    return parse_all((publish,) if isinstance(publish, str) else publish)
 
 
 def _harden_of(harden: bool | Harden) -> Harden | None:  # noqa: FBT001 - the public argument's

@@ -139,6 +139,22 @@ def test_what_comes_by_published_ports_is_counted_to_the_byte(host: Host) -> Non
     assert row["tx_bytes"] > 3 * 4000
 
 
+PYTHON_CALL = """
+import sandbox
+result = sandbox.run(["true"], network="private", publish=["8001:80", "80/udp"])
+print([port.text for port in result.ports])
+"""
+
+
+def test_python_publishes_too(host: Host) -> None:
+    first, second = json.loads(host.run(sys.executable, "-c", PYTHON_CALL).replace("'", '"'))
+
+    assert first == "0.0.0.0:8001->80/tcp"
+    assert second.endswith("->80/udp")
+    assert "?" not in second
+    assert host.left() == CLEAN
+
+
 BEATS = """
 import socket, sys, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
