@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from types import FrameType
@@ -68,6 +67,8 @@ def width_of(stream: TextIO) -> int:
     """Return the columns to fill: the terminal's, at most 100; 80 where there is none."""
     if not stream.isatty():
         return _DEFAULT_WIDTH
+    import shutil
+
     return min(shutil.get_terminal_size((_DEFAULT_WIDTH, 24)).columns, _MAX_WIDTH)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +14,8 @@ from sandbox.sampling.loop import Loop
 from sandbox.spec import Capture, RunSpec
 
 if TYPE_CHECKING:
+    import threading
+
     from sandbox.engine.terminal import Terminal
     from sandbox.kernel.libc import SignalInfo
     from sandbox.store.directory import Directory
@@ -97,6 +98,8 @@ class Capturing:
         if self._kind is not Capture.TEE:
             self.close_files()
             return
+        import threading
+
         for (source, sink), shown, kept in zip(self._pipes, (1, 2), self._files, strict=True):
             os.close(sink)
             thread = threading.Thread(target=self._copy, args=(source, shown, kept), daemon=True)

@@ -15,6 +15,8 @@ _CODES = {
     "cyan": "36",
 }
 _HARMLESS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_")
+_NARROW = frozenset(map(chr, range(0x80))) | frozenset("✓✗…│µ")
+"""What is one column wide for certain; the tables of all characters take a millisecond to load."""
 _ASCII = str.maketrans({"…": ">", "µ": "u"})
 
 
@@ -53,9 +55,11 @@ class Style:
 
         `first` is how much of the first line is taken already.
         """
+        used = indent if first is None else first
+        if text and used + len(text) <= self.width and text.isprintable() and text == text.strip():
+            return [text]
         import textwrap
 
-        used = indent if first is None else first
         lines = textwrap.wrap(
             text,
             max(self.width, used + 20),
@@ -91,7 +95,7 @@ def _quote(word: str) -> str:
 
 def cell_width(text: str) -> int:
     """Return how many columns `text` takes."""
-    if text.isascii():
+    if _NARROW.issuperset(text):
         return len(text)
     import unicodedata
 

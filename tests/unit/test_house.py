@@ -22,8 +22,8 @@ from sandbox.records.sample import COLUMNS
 PROJECT = Path(__file__).resolve().parents[2]
 MAX_LINES = 400
 MAX_PUBLIC_NAMES = 15
-MAX_MODULES_AT_START = 80
-MAX_MODULES_OF_A_RUN = 170
+MAX_MODULES_AT_START = 75
+MAX_MODULES_OF_A_RUN = 160
 
 BANNED_AT_START = {
     "asyncio",
