@@ -66,6 +66,19 @@ def test_everybody_comes_in_by_a_published_port(host: Host) -> None:
         found = published(host, "web")
         udp = found["7002/udp"]
         assert found == {"7001/tcp": 8001, "7002/udp": udp}
+        told = host.run(*host.sandbox("port", "web")[2:])
+        assert told == f"7001/tcp -> 0.0.0.0:8001\n7002/udp -> 0.0.0.0:{udp}\n"
+        assert host.run(*host.sandbox("port", "web", "7002/udp")[2:]) == f"0.0.0.0:{udp}\n"
+        other = subprocess.run(
+            host.sandbox("port", "web", "9"),
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        assert other.returncode == 1
+        assert "the port 9/tcp of web is not published" in other.stderr
+        assert "hint: these are: 7001/tcp, 7002/udp" in other.stderr
         shown = host.run(*host.sandbox("ps", "--format", "{{.Ports}}")[2:])
         assert shown == f"0.0.0.0:8001->7001/tcp, 0.0.0.0:{udp}->7002/udp\n"
         for address in ("127.0.0.1", "127.0.0.9", HOST_ADDRESS):
@@ -87,6 +100,7 @@ def test_a_run_reaches_itself_by_its_published_port(host: Host) -> None:
     assert said.splitlines()[-1].endswith(" 1000")
 
 
+@pytest.mark.slow
 def test_a_port_of_one_address_is_there_alone(host: Host) -> None:
     with serving(host.sandbox(*PRIVATE, "-p", "127.0.0.1:8001:7001", "--", *SERVER)):
         assert host.run(*knock("127.0.0.1", 8001)).endswith(" 1000\n")
@@ -94,7 +108,7 @@ def test_a_port_of_one_address_is_there_alone(host: Host) -> None:
     assert "ConnectionRefusedError" in done.stderr
 
 
-@pytest.mark.parametrize("other", ["program", "run"])
+@pytest.mark.parametrize("other", ["program", pytest.param("run", marks=pytest.mark.slow)])
 def test_a_port_in_use_is_an_error_before_the_start(host: Host, tmp_path: Path, other: str) -> None:
     taken = ["-p", "7001:7001"]
     words = host.words(*SERVER) if other == "program" else host.sandbox(*PRIVATE, *taken, "--")
@@ -146,6 +160,7 @@ print([port.text for port in result.ports])
 """
 
 
+@pytest.mark.slow
 def test_python_publishes_too(host: Host) -> None:
     first, second = json.loads(host.run(sys.executable, "-c", PYTHON_CALL).replace("'", '"'))
 
@@ -172,6 +187,7 @@ sys.exit("never")
 """
 
 
+@pytest.mark.slow
 def test_who_has_sent_before_a_run_was_there_is_heard_too(host: Host) -> None:
     far = ["nsenter", f"--net=/proc/{host.far_pid}/ns/net", PYTHON, "-c", BEATS, HOST_ADDRESS]
     with (
@@ -230,7 +246,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("state", ["guarded", "open"])
+@pytest.mark.parametrize("state", ["guarded", pytest.param("open", marks=pytest.mark.slow)])
 def test_no_run_reaches_the_loopback_of_the_host(host: Host, state: str) -> None:
     flags = [*PRIVATE, "-p", "8001:7001", "--", PYTHON, "-c", FORGE]
     words = host.sandbox(*flags)
