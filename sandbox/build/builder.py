@@ -48,7 +48,7 @@ def find_moment(variables: Mapping[str, str]) -> Moment:
 
 
 def _write_time(sec: int, rest_ns: int) -> str:
-    fraction = f".{rest_ns:09d}" if rest_ns else ""
+    fraction = f".{rest_ns:09d}".rstrip("0").rstrip(".")  # as Go writes it, and so Docker
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(sec)) + fraction + "Z"
 
 
@@ -133,8 +133,12 @@ class Builder:
             return self.bases.image(planned.base_image, planned.platform)
         return self.bases.scratch(planned.platform)
 
-    def do(self, state: ImageState, key: str, text: str, make: Callable[[], LayerMeta]) -> None:
+    def do(
+        self, state: ImageState, key: str, text: str, make: Callable[[], LayerMeta | None]
+    ) -> None:
         """Do a step that makes a layer, or take what it has made before; others who want it wait.
+
+        What changes nothing makes none.
 
         Raises:
             SandboxError: it failed; that is not remembered.

@@ -16,7 +16,7 @@ from typing import Self
 from sandbox.build.layers import Whose, add_written
 from sandbox.build.options import BuildOptions, Tell
 from sandbox.build.stack import Stack
-from sandbox.build.stubs import SYSTEM_PLACES, find_missing, remove_stubs
+from sandbox.build.stubs import SYSTEM_PLACES, changes_nothing, find_missing, remove_stubs
 from sandbox.environment.accounts import find_account
 from sandbox.environment.rootfs import find_file
 from sandbox.errors import ImageError, LaunchError, SandboxError
@@ -106,8 +106,8 @@ class Runner:
             remove_scratch(path, self._ids)
             os.close(fd)
 
-    def run(self, job: Job, work: Path) -> LayerMeta:
-        """Execute it to its end and return the layer of what it has written.
+    def run(self, job: Job, work: Path) -> LayerMeta | None:
+        """Execute it to its end and return the layer of what it has written; None for nothing.
 
         Args:
             job: What to execute.
@@ -129,10 +129,13 @@ class Runner:
         writes.mkdir(mode=0o700)
         trees = each_once(job.trees)
         places = [*SYSTEM_PLACES, job.workdir, *(mount.target for mount in job.mounts)]
-        missing = find_missing(Stack(trees), places)
+        below = Stack(trees)
+        missing = find_missing(below, places)
         self._execute(job, trees, writes)
         upper = writes / "upper"
-        remove_stubs(upper, missing)
+        remove_stubs(upper, missing, below)
+        if changes_nothing(upper, below):
+            return None
         return add_written(self._ingest, upper, job.latest_sec, self._whose(job, trees))
 
     def _whose(self, job: Job, trees: Sequence[Path]) -> Whose | None:

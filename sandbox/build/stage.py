@@ -189,7 +189,7 @@ class StageBuild:
         ]
         key = state.next_key("RUN", argv, arguments, network, mounts, documents, shown)
 
-        def make() -> LayerMeta:
+        def make() -> LayerMeta | None:
             return self._execute(run, mounts, {**proxies, **arguments}, network)
 
         builder.do(state, key, f"RUN {' '.join(argv)}", make)
@@ -219,7 +219,7 @@ class StageBuild:
         mounts: Sequence[syntax.Mount],
         variables: dict[str, str],
         network: Network,
-    ) -> LayerMeta:
+    ) -> LayerMeta | None:
         state, builder = self._state, self._builder
         with ExitStack() as undo:
             work = undo.enter_context(builder.runner.work_directory())

@@ -7,6 +7,7 @@ engine would keep too long: alice on the emulated server, who has what useradd a
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import os
@@ -202,6 +203,16 @@ def said(config: dict[str, Any]) -> dict[str, Any]:
     return {name: inner.get(name) for name in COMPARED if inner.get(name)}
 
 
+def history_of(config: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Return the keyword of each step, and whether it made no layer; Docker names no RUN."""
+    found = []
+    for entry in config["history"]:
+        dt.datetime.fromisoformat(entry["created"][:19])
+        first = entry["created_by"].rpartition("#(nop)")[2].split()[0]
+        found.append((first if first.isupper() else "RUN", bool(entry.get("empty_layer"))))
+    return found
+
+
 def failing_line(dockerfile: Path) -> int:
     """Return the line of the first step that can fail; for the Dockerfiles which do, it does."""
     return 1 + next(
@@ -287,6 +298,8 @@ def test_they_come_to_the_same(
         their_config["os"],
         their_config["architecture"],
     )
+    assert history_of(config) == history_of(their_config)
+    assert len(config["rootfs"]["diff_ids"]) == len(their_config["rootfs"]["diff_ids"])
     run_by_them = theirs.run("run", "--rm", "--network", "none", name)
     run_by_us = ours.run("run", "-q", "--network", "none", "--image", name)
     assert (run_by_us.returncode, run_by_us.stdout) == (run_by_them.returncode, run_by_them.stdout)
@@ -294,27 +307,63 @@ def test_they_come_to_the_same(
     compare_with_golden(names(dockerfile), kept_of_theirs)
 
 
-@pytest.mark.skipif(not AS_ROOT, reason="a Docker Engine needs root")
-def test_the_engine_takes_what_we_save(ours: Ours, theirs: Theirs, context: Path) -> None:
-    (context / "Dockerfile").write_text(
-        "FROM box\nRUN rm /bin/true && echo made > /made\nCOPY dir /dir\n"
-        "CMD cat /made; ls /bin/true /dir\n"
-    )
-    built = ours.run("image", "build", "-t", "test/saved:1", ours.hand_over(context))
-    assert built.returncode == 0, built.stderr
-    archive = ours.save("test/saved:1")
+SAVED = {
+    "whiteouts": "RUN rm /bin/true && echo made > /made\nCOPY dir /dir\n"
+    "CMD cat /made; ls /bin/true /dir\n",
+    "stages": "RUN mkdir /o && echo built > /o/x\nFROM box\nCOPY --from=0 /o /o\nCMD cat /o/x\n",
+    "heredocs": "RUN <<EOF\necho one > /said\necho two >> /said\nEOF\n"
+    "COPY <<A <<B /d/\na\nA\nb\nB\nCMD cat /said /d/A /d/B\n",
+    "empty-layers": "ENV A=b\nRUN true\nRUN touch /x && rm /x\nWORKDIR /\nCMD echo $A\n",
+    "only-words": "LABEL a=b\nCMD echo words\n",
+}
 
-    for kind in ("oci-archive", "docker-archive"):
-        if shutil.which("skopeo") is None:
-            continue
-        target = f"oci:{context.parent / kind}:x"
-        command = ["skopeo", "copy", f"{kind}:{archive}", target]
-        copied = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert copied.returncode == 0, copied.stderr
+
+@pytest.mark.skipif(not AS_ROOT, reason="a Docker Engine needs root")
+@pytest.mark.parametrize("kind", SAVED)
+def test_others_take_what_we_save(ours: Ours, theirs: Theirs, context: Path, kind: str) -> None:
+    name = f"test/saved-{kind}:1"
+    (context / "Dockerfile").write_text(f"FROM box\n{SAVED[kind]}")
+    built = ours.run("image", "build", "-t", name, ours.hand_over(context))
+    assert built.returncode == 0, built.stderr
+    archive = ours.save(name)
+    config = check_layers(archive)
+
+    for form in ("oci-archive", "docker-archive") if shutil.which("skopeo") else ():
+        seen = json.loads(skopeo("inspect", "--config", f"{form}:{archive}"))
+        assert (seen["rootfs"], seen["history"]) == (config["rootfs"], config["history"])
+        skopeo("copy", f"{form}:{archive}", f"oci:{context.parent / form}:x")
+        skopeo("copy", f"{form}:{archive}", f"docker-archive:{context.parent / form}.tar:x:1")
+        check_layers(context.parent / f"{form}.tar")
     loaded = theirs.run("load", "-i", archive)
 
     assert loaded.returncode == 0, loaded.stderr
-    by_them = theirs.run("run", "--rm", "--network", "none", "test/saved:1")
-    by_us = ours.run("run", "-q", "--network", "none", "--image", "test/saved:1")
-    assert by_them.stdout == by_us.stdout, by_us.stderr
-    assert by_them.stdout.startswith("made\n/dir:\nb.txt\n")
+    inspected = json.loads(theirs.run("image", "inspect", name).stdout)[0]
+    assert inspected["RootFS"]["Layers"] == config["rootfs"]["diff_ids"]
+    assert inspected["Created"] == config["created"]
+    by_them = theirs.run("run", "--rm", "--network", "none", name)
+    by_us = ours.run("run", "-q", "--network", "none", "--image", name)
+    assert (by_them.returncode, by_them.stdout) == (by_us.returncode, by_us.stdout), by_us.stderr
+    if kind == "empty-layers":
+        assert [entry.get("empty_layer", False) for entry in config["history"]] == [True] * 5
+
+
+def skopeo(*words: str) -> str:
+    done = subprocess.run(["skopeo", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_layers(archive: Path) -> dict[str, Any]:
+    """Return an image's configuration, which says of each layer what it is and what made it."""
+    with tarfile.open(archive) as outer:
+        manifest = json.load(outer.extractfile("manifest.json"))[0]  # type: ignore[arg-type]
+        config: dict[str, Any] = json.load(outer.extractfile(manifest["Config"]))  # type: ignore[arg-type]
+        found = [
+            hashlib.sha256(outer.extractfile(layer).read()).hexdigest()  # type: ignore[union-attr]
+            for layer in manifest["Layers"]
+        ]
+    assert config["rootfs"] == {"type": "layers", "diff_ids": [f"sha256:{each}" for each in found]}
+    # What the base is made of it does not say.
+    made = sum(not entry.get("empty_layer") for entry in config["history"])
+    assert len(found) == 1 + made
+    return config

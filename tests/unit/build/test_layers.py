@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sandbox.build.archive import ArchiveWriter, Member, write_changes
 from sandbox.build.placing import Dressing, Placement
 from sandbox.build.stack import Stack
-from sandbox.build.stubs import find_missing, remove_stubs
+from sandbox.build.stubs import changes_nothing, find_missing, remove_stubs
 from sandbox.errors import ImageError
 from sandbox.image.places import opaque_name
 
@@ -170,10 +170,57 @@ def test_places_that_were_made_to_mount_on_are_not_in_the_layer(tmp_path: Path) 
         {"proc": None, "run/secrets/key": "", "full/file": "kept", "etc/hosts": ""},
     )
 
-    remove_stubs(upper, missing)
+    remove_stubs(upper, missing, Stack([lower]))
 
     left = sorted(str(path.relative_to(upper)) for path in upper.rglob("*"))
-    assert left == ["etc", "etc/hosts", "full", "full/file", "run"]
+    assert left == ["etc", "etc/hosts", "full", "full/file"]
+
+
+def test_a_directory_that_was_changed_stays_in_the_layer(tmp_path: Path) -> None:
+    lower = make_layer(tmp_path / "lower", {"run": None, "mode": None, "hidden": None, "in/x": ""})
+    stack = Stack([lower])
+    places = ("/run/a", "/mode/a", "/hidden/a", "/in/deep/a", "/kept/a")
+    missing = find_missing(stack, places)
+    made = {f"{place[1:]}": "" for place in places}
+    upper = make_layer(tmp_path / "upper", made)
+    (upper / "mode").chmod(0o700)
+    os.setxattr(upper / "hidden", opaque_name(), b"y")
+    (upper / "kept/other").touch()
+
+    remove_stubs(upper, missing, stack)
+
+    assert sorted(path.name for path in upper.iterdir()) == ["hidden", "kept", "mode"]
+
+
+def test_a_link_leads_to_no_directory_of_the_host(tmp_path: Path) -> None:
+    lower = make_layer(tmp_path / "lower", {"etc/inner": None})
+    stack = Stack([lower])
+    missing = find_missing(stack, ["/etc/inner/place"])
+    outside = make_layer(tmp_path / "outside", {"inner": None})
+    upper = make_layer(tmp_path / "upper", {})
+    (upper / "etc").symlink_to(outside)
+
+    remove_stubs(upper, missing, stack)
+
+    assert (outside / "inner").is_dir()
+    assert (upper / "etc").is_symlink()
+
+
+def test_a_run_that_changes_nothing(tmp_path: Path) -> None:
+    stack = Stack([make_layer(tmp_path / "lower", {"file": ""})])
+    upper = make_layer(tmp_path / "upper", {})
+    os.utime(upper, (1, 1))
+
+    assert changes_nothing(upper, stack)
+    upper.chmod(0o711)
+    assert not changes_nothing(upper, stack)
+    upper.chmod(0o755)
+    os.setxattr(upper, "user.test", b"1")
+    assert not changes_nothing(upper, stack)
+    os.removexattr(upper, "user.test")
+    (upper / "new").touch()
+    assert not changes_nothing(upper, stack)
+    assert not changes_nothing(make_layer(tmp_path / "of-nothing", {}), Stack([]))
 
 
 @pytest.fixture
