@@ -66,8 +66,18 @@ DeviceFlag = Annotated[
     option(
         "--device",
         panel=_PANEL,
-        metavar="SOURCE[:TARGET]",
-        help="Show a device of the host inside, or a directory of them.",
+        metavar="SOURCE[:TARGET][:rwm]",
+        help="Show a device of the host inside, or a directory of them; as root, to read (r) or "
+        "write (w) alone.",
+    ),
+]
+DeviceCgroupRule = Annotated[
+    list[str] | None,
+    option(
+        "--device-cgroup-rule",
+        panel=_PANEL,
+        metavar="'TYPE MAJOR:MINOR ACCESS'",
+        help="Let devices be used that are not shown, such as 'c 42:* rwm'; as root.",
     ),
 ]
 GpusFlag = Annotated[
@@ -127,6 +137,7 @@ class SecurityFlags:
     security_opt: list[str] | None = None
     privileged: bool = False
     device: list[str] | None = None
+    device_cgroup_rule: list[str] | None = None
     gpus: str | None = None
     ipc: str | None = None
     pid: str | None = None
@@ -147,6 +158,7 @@ class SecurityFlags:
             cap_add=tuple(map(parsers.parse_capability, self.cap_add or ())),
             cap_drop=tuple(map(parsers.parse_capability, self.cap_drop or ())),
             devices=tuple(map(parsers.parse_device, self.device or ())),
+            device_rules=tuple(map(parsers.parse_device_rule, self.device_cgroup_rule or ())),
             gpus=None if self.gpus is None else parsers.parse_gpus(self.gpus),
             ipc=parsers.parse_ipc(self.ipc or "private"),
             pid=parsers.parse_pid(self.pid or "private"),

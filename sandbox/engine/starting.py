@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from sandbox.engine.watch import ENDING_SIGNALS
 from sandbox.environment.host import Prepared
-from sandbox.errors import OverlayError, SandboxError
+from sandbox.errors import HostError, OverlayError, SandboxError
 from sandbox.kernel.backend import Backend
 from sandbox.records.light import replace
 from sandbox.records.program import Program
 from sandbox.records.result import RootMade
+from sandbox.records.security import Protection, ProtectionState
 
 if TYPE_CHECKING:
     from sandbox.engine.order import Surroundings
@@ -33,6 +34,7 @@ def start_child(
     Raises:
         SandboxError: it cannot be started, and nothing of it is left.
     """
+    prepared = _filter_devices(backend, prepared)
     enclosure = prepared.program.enclosure
     why = prepared.copies
     if why is None:
@@ -51,6 +53,33 @@ def start_child(
     with _guarded(backend, prepared):
         prepared = copy_root(prepared, why, around)
     return backend.launcher.start(adapt(prepared.program), backend.group), prepared
+
+
+def _filter_devices(backend: Backend, prepared: Prepared) -> Prepared:
+    """Let the group use the devices that it may, and return what then protects the run.
+
+    Raises:
+        HostError: they cannot be filtered, and that was asked for.
+    """
+    enclosure, spec = prepared.program.enclosure, prepared.spec
+    if enclosure is None or enclosure.device_rules is None or backend.kill_directory is None:
+        return prepared
+    from sandbox.kernel.device_filter import filter_devices
+
+    try:
+        filter_devices(backend.kill_directory, enclosure.device_rules)
+    except OSError as exc:
+        why = f"BPF cannot filter them ({exc.strerror})"
+    else:
+        return prepared
+    if spec is not None and (spec.strict or (spec.root and spec.root.security.filters_devices)):
+        raise HostError(
+            f"the devices of the run cannot be held to what was asked for: {why}",
+            hint="leave out --strict, the permissions of --device and --device-cgroup-rule",
+        )
+    off = Protection(name="devices", state=ProtectionState.UNAVAILABLE, detail=why)
+    protections = (off if each.name == off.name else each for each in prepared.protections)
+    return replace(prepared, protections=tuple(protections))
 
 
 @contextmanager

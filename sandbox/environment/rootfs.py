@@ -114,7 +114,9 @@ def prepare_in_root(
     hints = find_thread_hints(spec, host, inherits=False)
     rlimits, reports = prepare_ulimits(spec.limits.ulimits)
     security = root_spec.security
-    resolved = resolve_security(security, roots, is_plain=ids is not None)
+    resolved = resolve_security(
+        security, roots, is_plain=ids is not None, has_group=host.mode is not Mode.NONE
+    )
     hostname = root_spec.hostname or run_id
     enclosure = Enclosure(
         layers=layers,
@@ -134,6 +136,7 @@ def prepare_in_root(
         waits_for_all=spec.wait_all,
         confinement=resolved.confinement,
         devices=resolved.devices,
+        device_rules=resolved.device_rules,
         is_open=security.privileged,
         ipc=security.ipc,
         pid=security.pid,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from sandbox.environment.system_calls import find_filter
@@ -12,11 +13,12 @@ from sandbox.errors import HostError
 from sandbox.kernel import capabilities
 from sandbox.kernel.roots import Roots
 from sandbox.records.enclosure import GpuPlan, Mount
-from sandbox.records.light import dataclass
+from sandbox.records.light import dataclass, replace
 from sandbox.records.result import RunWarning
 from sandbox.records.security import (
     Confinement,
     Device,
+    DeviceRule,
     Protection,
     ProtectionState,
     Security,
@@ -32,6 +34,14 @@ _OF_THE_HOST = frozenset(
 )
 """What the kernel asks of the host's own root: in a user namespace it opens nothing."""
 _NOT_ASKED_FOR = frozenset({"audit_write"})
+_USUAL_RULES = (
+    DeviceRule(kind="a", access="m"),
+    *(DeviceRule(kind="c", major=1, minor=minor) for minor in (3, 5, 7, 8, 9)),
+    *(DeviceRule(kind="c", major=5, minor=minor) for minor in (0, 1, 2)),
+    DeviceRule(kind="c", major=136),
+)
+"""Docker's: all may be made; null, zero, full, random, urandom, tty, console, ptmx and the ends of
+terminals may be used."""
 _NO_DEVICES = ("pts", "shm", "mqueue", "fd", "core")
 
 
@@ -41,6 +51,8 @@ class Resolved:
 
     confinement: Confinement
     devices: tuple[Device, ...] = ()
+    device_rules: tuple[DeviceRule, ...] | None = None
+    """What may be used of all devices; None where nothing filters them."""
     mounts: tuple[Mount, ...] = ()
     paths: tuple[tuple[str, str], ...] = ()
     """Variables and what is put before their value."""
@@ -48,13 +60,16 @@ class Resolved:
     warnings: tuple[RunWarning, ...] = ()
 
 
-def resolve_security(security: Security, roots: Roots, *, is_plain: bool) -> Resolved:
+def resolve_security(
+    security: Security, roots: Roots, *, is_plain: bool, has_group: bool = True
+) -> Resolved:
     """Return what a child gives up, and what is shown to it.
 
     Args:
         security: What was asked for.
         roots: The host's file systems.
         is_plain: Whether the run is in a user namespace, as a plain user's is.
+        has_group: Whether it will have a v2 group.
 
     Raises:
         HostError: something cannot be had here.
@@ -67,13 +82,16 @@ def resolve_security(security: Security, roots: Roots, *, is_plain: bool) -> Res
         gpus = plan_gpus(security.gpus, roots)
     names = find_capabilities(security, is_plain=is_plain)
     code, seccomp = find_filter(security, names)
+    devices = (*_find_devices(security, is_plain=is_plain), *gpus.devices)
+    rules, filtered = _find_rules(security, devices, is_plain=is_plain, has_group=has_group)
     return Resolved(
         confinement=Confinement(
             capabilities=capabilities.mask_of(names),
             no_new_privileges=_has_no_new_privileges(security),
             filter=code,
         ),
-        devices=(*_find_devices(security, is_plain=is_plain), *gpus.devices),
+        devices=devices,
+        device_rules=rules,
         mounts=gpus.mounts,
         paths=gpus.variables,
         protections=(
@@ -86,6 +104,7 @@ def resolve_security(security: Security, roots: Roots, *, is_plain: bool) -> Res
                 if _has_no_new_privileges(security)
                 else "asked for by flags",
             ),
+            *filtered,
             *_describe_open(security),
         ),
         warnings=tuple(_warnings(security, names, is_plain=is_plain)),
@@ -205,13 +224,58 @@ def _expand(device: Device) -> Iterator[Device]:
             hint="`ls /dev` shows those of this host",
         ) from None
     if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
-        yield Device(source=source, target=device.target)
+        yield replace(device, source=source)
         return
     found = [name for name in inside if _is_device(f"{source}/{name}")]
     if not found:
         raise HostError(f"{device.source} is not a device, and no directory of devices")
     for name in found:
-        yield Device(source=f"{source}/{name}", target=f"{device.target}/{name}")
+        yield replace(device, source=f"{source}/{name}", target=f"{device.target}/{name}")
+
+
+def _find_rules(
+    security: Security, devices: tuple[Device, ...], *, is_plain: bool, has_group: bool
+) -> tuple[tuple[DeviceRule, ...] | None, tuple[Protection, ...]]:
+    """Return which devices may be used, None for all, and what is said of it.
+
+    Raises:
+        HostError: less than the modes of devices allow was asked for, and nothing could refuse it.
+    """
+    if security.privileged:
+        return None, ()
+    if is_plain or not has_group:
+        why = "it takes root" if is_plain else "this run has no group of cgroup v2"
+        if security.filters_devices:
+            raise HostError(
+                f"devices cannot be filtered here, for them to be read or written alone: {why}",
+                hint="the modes of a device hold for the program's user: leave out the permissions "
+                "and --device-cgroup-rule",
+            )
+        if is_plain:  # who could not open more than on the host, and makes none
+            return None, ()
+        unavailable = ProtectionState.UNAVAILABLE
+        return None, (Protection(name="devices", state=unavailable, detail=why),)
+    rules = (*_USUAL_RULES, *_stdio_rules(), *map(_rule_of, devices), *security.device_rules)
+    more = len(devices) + len(security.device_rules)
+    detail = "docker's default" + (f", and {more} by flags" if more else "")
+    return rules, (Protection(name="devices", state=ProtectionState.ON, detail=detail),)
+
+
+def _rule_of(device: Device) -> DeviceRule:
+    found = os.stat(device.source)  # noqa: PTH116 - many in a row
+    kind = "b" if stat.S_ISBLK(found.st_mode) else "c"
+    major, minor = os.major(found.st_rdev), os.minor(found.st_rdev)
+    return DeviceRule(kind=kind, major=major, minor=minor, access=device.permissions)
+
+
+def _stdio_rules() -> Iterator[DeviceRule]:
+    """Yield what lets a program open its own terminal or other device again, by /dev/stdout."""
+    for fd in range(3):
+        with suppress(OSError):
+            found = os.fstat(fd)
+            if stat.S_ISCHR(found.st_mode):
+                major, minor = os.major(found.st_rdev), os.minor(found.st_rdev)
+                yield DeviceRule(kind="c", major=major, minor=minor, access="rw")
 
 
 def _is_device(path: str) -> bool:

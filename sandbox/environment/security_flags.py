@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from sandbox.errors import SpecError
-from sandbox.records.security import UNCONFINED, Device, Gpus, Sharing
+from sandbox.records.security import UNCONFINED, Device, DeviceRule, Gpus, Sharing
 
 _ALL_PERMISSIONS = frozenset("rwm")
 _TRUE, _FALSE = frozenset({"", "true", "1"}), frozenset({"false", "0"})
 _CONTAINERS = "container:"
+_LARGEST_DEVICE_NUMBER = (1 << 20) - 1
 
 
 def parse_capability(text: str) -> str:
@@ -88,7 +89,7 @@ def parse_device(text: str) -> Device:
     """Return the device of `SOURCE[:TARGET][:rwm]`.
 
     Raises:
-        SpecError: the text is not one, or asks for less than all permissions.
+        SpecError: the text is not one.
     """
     parts = text.split(":")
     source, target, permissions = parts[0], parts[0], "rwm"
@@ -104,15 +105,44 @@ def parse_device(text: str) -> Device:
             f"`{text}` is not a device", hint="write `/dev/NAME` or `/dev/NAME:/dev/OTHER:rwm`"
         )
     if not permissions or not set(permissions) <= _ALL_PERMISSIONS:
-        raise SpecError(f"`{text}`: `{permissions}` are not permissions", hint="use `rwm`")
-    if not {"r", "w"} <= set(permissions):
         raise SpecError(
-            f"`{text}`: a device cannot be given to read or to write alone here",
-            hint="what the modes of the device allow the program's user holds: use `chmod`, or rwm",
+            f"`{text}`: `{permissions}` are not permissions",
+            hint="use letters of `rwm`: to read, to write, to make",
         )
     if ".." in target.split("/") or "\0" in text:
         raise SpecError(f"`{text}`: the target {target} cannot be")
-    return Device(source=source, target=target)
+    return Device(source=source, target=target, permissions=permissions)
+
+
+def parse_device_rule(text: str) -> DeviceRule:
+    """Return the rule of `TYPE MAJOR:MINOR ACCESS`, as docker's `c 42:* rmw`.
+
+    Raises:
+        SpecError: the text is not one.
+    """
+    kind, numbers, access = (*text.split(" "), "", "", "")[:3]
+    major, colon, minor = numbers.partition(":")
+    is_whole = text.count(" ") == 2 and colon and kind in {"a", "b", "c"}  # noqa: PLR2004
+    if (
+        not is_whole
+        or not all(map(_is_device_number, (major, minor)))
+        or not (access and set(access) <= _ALL_PERMISSIONS)
+    ):
+        raise SpecError(
+            f"`{text}` is not a rule on devices", hint="write it as `c 42:* rwm`, or `b 8:0 r`"
+        )
+    return DeviceRule(
+        kind=kind,
+        major=None if major == "*" else int(major),
+        minor=None if minor == "*" else int(minor),
+        access=access,
+    )
+
+
+def _is_device_number(text: str) -> bool:
+    if text == "*":
+        return True
+    return text.isascii() and text.isdecimal() and int(text) <= _LARGEST_DEVICE_NUMBER
 
 
 def parse_gpus(text: str) -> Gpus:

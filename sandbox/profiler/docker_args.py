@@ -17,6 +17,7 @@ from sandbox.environment.root_flags import (
 from sandbox.environment.security_flags import (
     parse_capability,
     parse_device,
+    parse_device_rule,
     parse_gpus,
     parse_ipc,
     parse_pid,
@@ -61,6 +62,7 @@ _SECURITY_LISTS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--cap-add": ("cap_add", parse_capability),
     "--cap-drop": ("cap_drop", parse_capability),
     "--device": ("devices", parse_device),
+    "--device-cgroup-rule": ("device_rules", parse_device_rule),
 }
 _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--gpus": ("gpus", parse_gpus),

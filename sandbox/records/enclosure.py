@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from sandbox.records.light import dataclass, field
 from sandbox.records.ports import PublishedPort
-from sandbox.records.security import Confinement, Device, Security, Sharing
+from sandbox.records.security import Confinement, Device, DeviceRule, Security, Sharing
 
 EMPTIED = ("/run", "/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - of the run's own
 """Where other programs leave sockets and files: a hardened run gets its own, in memory."""
@@ -153,6 +153,8 @@ class Enclosure:
     """What is given up before the program starts."""
     devices: tuple[Device, ...] = ()
     """Those of the host that are shown beside the usual six."""
+    device_rules: tuple[DeviceRule, ...] | None = None
+    """What may be used of all devices; None leaves it to their modes, as with a plain user."""
     is_open: bool = False
     """Whether /proc, /sys and devices are the host's, as with docker's `--privileged`."""
     ipc: Sharing = Sharing.PRIVATE

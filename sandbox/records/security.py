@@ -30,6 +30,21 @@ class Device:
 
     source: str
     target: str
+    permissions: str = "rwm"
+    """Of reading, writing and making: what root inside may do with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRule:
+    """Devices that a run may use, and how."""
+
+    kind: str
+    """`b` for block devices, `c` for character devices, `a` for both."""
+    major: int | None = None
+    """None for all."""
+    minor: int | None = None
+    access: str = "rwm"
+    """As `permissions` of a device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +70,18 @@ class Security:
     """Empty takes docker's default filter; `unconfined` none; `ownerless` one of our own; else the
     path of a profile."""
     devices: tuple[Device, ...] = ()
+    device_rules: tuple[DeviceRule, ...] = ()
+    """Devices beside the usual ones and `devices`, that may be used without being shown."""
     gpus: Gpus | None = None
     ipc: Sharing = Sharing.PRIVATE
     pid: Sharing = Sharing.PRIVATE
+
+    @property
+    def filters_devices(self) -> bool:
+        """Return whether something was asked for that takes a filter of devices."""
+        return bool(self.device_rules) or any(
+            not {"r", "w"} <= set(device.permissions) for device in self.devices
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

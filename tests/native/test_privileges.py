@@ -120,6 +120,51 @@ def test_devices_and_shared_memory_are_as_asked_for(inside: Inside) -> None:
         file.unlink()
 
 
+DEVICE = Path("/dev/fuse")
+"""One that may be opened without an effect, and that is not among the usual ones."""
+MOUNT = "busybox mkdir /m && busybox mount -t tmpfs none /m && busybox mknod /m/x c 10 229; "
+OPEN = "(: < /m/x) && echo read; (: > /m/x) && echo written; true"
+MAY_MOUNT = ("--cap-add", "SYS_ADMIN", "--security-opt", "seccomp=unconfined")
+
+
+@pytest.mark.skipif(not DEVICE.exists(), reason="this host has no /dev/fuse")
+def test_a_device_is_read_or_written_as_it_was_given(inside: Inside) -> None:
+    opening = OPEN.replace("/m/x", "/dev/x")
+    for letters, done in (("r", "read\n"), ("w", "written\n"), ("rw", "read\nwritten\n")):
+        found = inside("sh", "-c", opening, flags=("--device", f"{DEVICE}:/dev/x:{letters}"))
+        assert found.stdout == done
+        assert found.stderr.count("Operation not permitted") == 2 - len(letters)
+
+
+@pytest.mark.skipif(not DEVICE.exists(), reason="this host has no /dev/fuse")
+@pytest.mark.parametrize(
+    ("flags", "done"),
+    [
+        ((), ""),
+        (("--device-cgroup-rule", "c 10:229 r"), "read\n"),
+        (("--device-cgroup-rule", "c 10:* rwm"), "read\nwritten\n"),
+        (("--device-cgroup-rule", "b *:* rwm"), ""),
+        (("--device", str(DEVICE)), "read\nwritten\n"),
+        (("--privileged",), "read\nwritten\n"),
+    ],
+)
+def test_a_device_that_root_makes_is_only_used_as_the_rules_allow(
+    inside: Inside, flags: tuple[str, ...], done: str
+) -> None:
+    found = inside("sh", "-c", MOUNT + OPEN, flags=(*MAY_MOUNT, *flags))
+
+    assert (found.status, found.stdout) == (0, done), found.stderr
+
+
+def test_the_usual_devices_may_be_used(inside: Inside) -> None:
+    usual = "null zero full random urandom"
+    opening = f"for name in {usual}; do : < /dev/$name; : > /dev/$name; done; echo > /dev/stderr"
+
+    done = inside("sh", "-ec", opening)
+
+    assert (done.status, done.stderr) == (0, "\n")
+
+
 def test_the_hosts_processes_can_be_seen(inside: Inside) -> None:
     command = ("cat", f"/proc/{os.getpid()}/comm")
 
@@ -131,7 +176,8 @@ def test_the_hosts_processes_can_be_seen(inside: Inside) -> None:
     ("flags", "said"),
     [
         (("--device", "/dev/nosuch"), "there is no device /dev/nosuch"),
-        (("--device", "/dev/null:r"), "cannot be given to read or to write alone"),
+        (("--device", "/dev/null:x"), "are not permissions"),
+        (("--device-cgroup-rule", "c 1:3"), "is not a rule on devices"),
         (("--gpus", "all"), "there is no NVIDIA GPU on this host"),
         (("--cap-add", "FLY"), "there is no capability `FLY`"),
         (("--security-opt", "apparmor=x"), "cannot be promised"),
@@ -159,6 +205,15 @@ def test_a_plain_user_gets_no_device_that_he_may_not_use(
 
     assert done.status == 125
     assert "cannot be given" in done.stderr or "there is no device" in done.stderr
+
+
+def test_a_plain_users_devices_are_not_filtered(plain_user: Inside, plain_home: Path) -> None:
+    for flags in (("--device", "/dev/full:r"), ("--device-cgroup-rule", "c 1:* r")):
+        words = ("run", "--rootfs", plain_home, *flags)
+        done = plain_user("python", "-m", "sandbox", *words, "--", "true")
+        assert done.status == 125
+        assert "devices cannot be filtered here" in done.stderr
+        assert "it takes root" in done.stderr
 
 
 def test_flags_of_privileges_need_a_root_or_hardening(cli: Inside) -> None:

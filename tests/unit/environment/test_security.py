@@ -12,7 +12,8 @@ from sandbox.environment.gpus import LIBRARIES, plan_gpus
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel.capabilities import KEPT, NAMES, mask_of, read_held
 from sandbox.kernel.roots import Roots
-from sandbox.records.security import Device, Gpus, ProtectionState, Security
+from sandbox.records.light import replace
+from sandbox.records.security import Device, DeviceRule, Gpus, ProtectionState, Security
 
 
 def capabilities(*, add: tuple[str, ...] = (), drop: tuple[str, ...] = ()) -> set[str]:
@@ -128,6 +129,37 @@ CACHE = """3 libs found in cache `/etc/ld.so.cache'
 	libcuda.so.1 (libc6) => /usr/lib/i386-linux-gnu/libcuda.so.1
 	libc.so.6 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libc.so.6
 """
+
+
+def rules_of(security_asked: Security) -> set[DeviceRule]:
+    found = security.resolve_security(security_asked, Roots(), is_plain=False)
+    assert found.device_rules is not None
+    assert [each.state for each in found.protections if each.name == "devices"] == ["on"]
+    return set(found.device_rules)
+
+
+def test_the_usual_devices_may_be_used_and_those_that_were_given() -> None:
+    usual = rules_of(Security())
+    assert DeviceRule(kind="a", access="m") in usual
+    assert DeviceRule(kind="c", major=1, minor=3) in usual
+
+    rule = DeviceRule(kind="b", major=8, access="r")
+    device = Device(source="/dev/zero", target="/dev/x", permissions="r")
+    given = rules_of(Security(devices=(device,), device_rules=(rule,)))
+    assert given - usual == {rule, DeviceRule(kind="c", major=1, minor=5, access="r")}
+
+
+def test_devices_are_not_filtered_where_that_was_asked_for_or_cannot_be() -> None:
+    asked = Security(device_rules=(DeviceRule(kind="a"),))
+    for said, settings in (
+        ("it takes root", {"is_plain": True}),
+        ("no group", {"is_plain": False, "has_group": False}),
+    ):
+        assert security.resolve_security(Security(), Roots(), **settings).device_rules is None
+        with pytest.raises(HostError, match=f"devices cannot be filtered here.*{said}"):
+            security.resolve_security(asked, Roots(), **settings)
+    open_to_all = replace(asked, privileged=True)
+    assert security.resolve_security(open_to_all, Roots(), is_plain=False).device_rules is None
 
 
 def host_with(directory: Path, *devices: str) -> Roots:

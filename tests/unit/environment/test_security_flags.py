@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from sandbox.environment import security_flags as flags
 from sandbox.errors import SpecError
-from sandbox.records.security import Device, Gpus, Sharing
+from sandbox.records.security import Device, DeviceRule, Gpus, Sharing
 
 PARSERS = (
     flags.parse_capability,
     flags.parse_device,
+    flags.parse_device_rule,
     flags.parse_gpus,
     flags.parse_ipc,
     flags.parse_pid,
@@ -80,7 +81,8 @@ def test_what_would_be_an_empty_promise_is_refused(text: str, said: str) -> None
         ("/dev/fuse", Device(source="/dev/fuse", target="/dev/fuse")),
         ("/dev/fuse:rwm", Device(source="/dev/fuse", target="/dev/fuse")),
         ("/dev/a:/dev/b", Device(source="/dev/a", target="/dev/b")),
-        ("/dev/a:/dev/b:rw", Device(source="/dev/a", target="/dev/b")),
+        ("/dev/a:/dev/b:rw", Device(source="/dev/a", target="/dev/b", permissions="rw")),
+        ("/dev/a:r", Device(source="/dev/a", target="/dev/a", permissions="r")),
     ],
 )
 def test_devices_have_a_place_inside(text: str, device: Device) -> None:
@@ -90,7 +92,6 @@ def test_devices_have_a_place_inside(text: str, device: Device) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("/dev/a:r", "read or to write alone"),
         ("/dev/a:x", "are not permissions"),
         ("fuse", "is not a device"),
         ("/dev/a:/../b:rw", "cannot be"),
@@ -100,6 +101,33 @@ def test_devices_have_a_place_inside(text: str, device: Device) -> None:
 def test_what_is_no_device_is_refused(text: str, said: str) -> None:
     with pytest.raises(SpecError, match=said):
         flags.parse_device(text)
+
+
+NUMBERS = st.none() | st.integers(0, (1 << 20) - 1)
+ACCESS = st.lists(st.sampled_from("rwm"), min_size=1, max_size=3).map("".join)
+
+
+@given(kind=st.sampled_from("abc"), major=NUMBERS, minor=NUMBERS, access=ACCESS)
+def test_rules_on_devices_are_dockers(
+    kind: str, major: int | None, minor: int | None, access: str
+) -> None:
+    first, second = ("*" if number is None else number for number in (major, minor))
+
+    rule = flags.parse_device_rule(f"{kind} {first}:{second} {access}")
+
+    assert rule == DeviceRule(kind=kind, major=major, minor=minor, access=access)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "a", "c 1:3", "c 1:3 ", "c 1 r", "c x:3 r", "d 1:3 r", "c 1:-3 r", "c 1:3 x"),
+        *("c 1:3 r ", "c  1:3 r", "c 1:1048576 r", "c 1:٣ r"),
+    ],
+)
+def test_what_is_no_rule_on_devices_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="not a rule on devices"):
+        flags.parse_device_rule(text)
 
 
 def test_gpus_are_all_some_or_named() -> None:
