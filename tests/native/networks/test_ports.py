@@ -264,15 +264,15 @@ def test_no_run_reaches_the_loopback_of_the_host(host: Host, state: str) -> None
     assert said == ("nothing\n" if state == "guarded" else "b'forge'\n")
 
 
-@pytest.mark.parametrize("number", [2, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_ones_leave_no_port_and_no_rule(
-    host: Host, wait_until: Callable[..., None], number: int
+@pytest.mark.slow
+def test_twenty_killed_ones_leave_no_port_and_no_rule(
+    host: Host, wait_until: Callable[..., None]
 ) -> None:
     runs = [
         subprocess.Popen(host.sandbox(*PRIVATE, "-p", f"{9000 + n}:80", "--", "sleep", "1000"))
-        for n in range(number)
+        for n in range(20)
     ]
-    wait_until(lambda: len(host.tables()) == number)
+    wait_until(lambda: len(host.tables()) == 20)
     for run in runs:
         run.kill()
     for run in runs:
