@@ -179,6 +179,8 @@ def _is_of_the_kernel(path: str) -> bool:
     """Return whether files there change the host: settings, groups, devices; wherever mounted."""
     if _is_below(path, _KERNELS) and not _is_below(path, _TEMPORARY):
         return True
+    if os.major(os.stat(path).st_dev) != 0:  # noqa: PTH116 - as the rest
+        return False  # on a disk, as most are: the list of mounts need not be read
     return find_file_system(Path(path)) in _KERNELS_OWN
 
 
