@@ -29,8 +29,15 @@ DEVICES = (
     "for i in /dev/*; do stat -c '%n %A %u %g %t %T' $i; done | grep -v -e /dev/std -e /dev/fd; "
     "for i in /dev/fd /dev/std* /dev/ptmx /dev/core; do readlink $i; done; ls /dev/pts"
 )
+OPENED = "(: < {0}) 2> /dev/null && echo read; (: > {0}) 2> /dev/null && echo written; true"
+NODES = '"c 1 3" "c 1 5" "c 1 7" "c 1 8" "c 1 9" "c 5 2" "c 10 229" "c 10 237" "b 7 0"'
+MADE = (
+    f"mkdir /m; mount -t tmpfs none /m; for i in {NODES}; do echo $i; mknod /m/x $i; "
+    f"{OPENED.format('/m/x')}; rm /m/x; done"
+)
 
 ROOT = ("-u", "0")
+MAY_MOUNT = (*ROOT, "--cap-add", "SYS_ADMIN")
 SAME: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "exit status": ((), sh("exit 7")),
     "not found": ((), ("nosuch",)),
@@ -71,6 +78,18 @@ SAME: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ulimits": ((), sh("ulimit -c; ulimit -s; ulimit -n; ulimit -u")),
     "a ulimit": (("--ulimit", "nofile=99:100"), sh("ulimit -n; ulimit -Hn")),
     "devices": (ROOT, sh(DEVICES)),
+    "a device to read": (
+        (*ROOT, "--device", "/dev/fuse:/dev/x:r"),
+        sh(OPENED.format("/dev/x")),
+    ),
+    "a device to write": (
+        (*ROOT, "--device", "/dev/fuse:/dev/x:w"),
+        sh(OPENED.format("/dev/x")),
+    ),
+    "devices that are made": (MAY_MOUNT, sh(MADE)),
+    "devices by a rule": ((*MAY_MOUNT, "--device-cgroup-rule", "c 10:229 r"), sh(MADE)),
+    "devices by a wide rule": ((*MAY_MOUNT, "--device-cgroup-rule", "c 10:* rw"), sh(MADE)),
+    "a rule that is none": (("--device-cgroup-rule", "c 10 r"), ("true",)),
     "what is masked": (ROOT, sh(SIZES)),
     "what is read-only": (
         ROOT,
