@@ -92,11 +92,20 @@ def _check(question: Question) -> None:
             hint="with `--max-time` the smallest CPU limit is looked for instead",
         )
     if question.quantity is Quantity.CPUS and limits.cpus is not None:
-        raise SpecError("the CPU limit is what is looked for, so it cannot be given")
+        raise SpecError(
+            "the CPU limit is what is looked for, so it cannot be given",
+            hint="without `--max-time` the smallest memory limit is looked for instead",
+        )
     if limits.timeout_ns is not None:
-        raise SpecError("a time limit comes out of the search, so it cannot be given")
+        raise SpecError(
+            "a time limit comes out of the search, so it cannot be given",
+            hint="`--max-time` says how long a run may take",
+        )
     if question.proofs < 1 or question.slowest_ratio <= 1:
-        raise SpecError("a border needs at least one proof, and a slowest ratio above 1")
+        raise SpecError(
+            "a border needs at least one proof, and a slowest ratio above 1",
+            hint="such as `--proofs 2 --slower-than 3`",
+        )
 
 
 class _Tries:

@@ -65,9 +65,13 @@ class Ulimit:
                 hint=f"use one of {', '.join(ULIMIT_NAMES)}",
             )
         if self.soft < -1 or self.hard < -1:
-            raise SpecError(f"ulimit {self.name}: a limit cannot be negative")
+            raise SpecError(
+                f"ulimit {self.name}: a limit cannot be negative", hint="write `unlimited`"
+            )
         if self.hard != -1 and (self.soft == -1 or self.soft > self.hard):
-            raise SpecError(f"ulimit {self.name}: the soft limit is above the hard limit")
+            raise SpecError(
+                f"ulimit {self.name}: the soft limit is above the hard limit", hint="swap them"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Ulimit:
@@ -124,7 +128,10 @@ class DeviceRate:
         if kind in {RateKind.READ_BPS, RateKind.WRITE_BPS}:
             return cls(kind=kind, path=path, rate=parse_size(amount))
         if not (amount.isascii() and amount.isdecimal() and len(amount) <= _MOST_DIGITS):
-            raise SpecError(f"`{text}`: `{amount}` is not a number of operations per second")
+            raise SpecError(
+                f"`{text}`: `{amount}` is not a number of operations per second",
+                hint="write a whole number, as in `/dev/sda:1000`",
+            )
         return cls(kind=kind, path=path, rate=int(amount))
 
 
@@ -160,10 +167,12 @@ class Limits:
         _check_cpu(self)
         _check_memory(self)
         if self.pids is not None and self.pids < 1:
-            raise SpecError(f"a limit of {self.pids} processes leaves none for the program")
+            raise SpecError(
+                f"a limit of {self.pids} processes leaves none for the program", hint="ask for 1"
+            )
         for name, value in (("timeout", self.timeout_ns), ("CPU time limit", self.cpu_time_usec)):
             if value is not None and value <= 0:
-                raise SpecError(f"the {name} must be longer than nothing")
+                raise SpecError(f"the {name} must be longer than nothing", hint="such as `10s`")
         _check_io(self)
         names = [ulimit.name for ulimit in self.ulimits]
         if len(set(names)) != len(names):
@@ -232,7 +241,8 @@ def _check_memory(limits: Limits) -> None:
         if value is not None and memory is not None and value > memory:
             raise SpecError(
                 f"the {name} of {format_size(value)} is above the memory limit of "
-                f"{format_size(memory)}"
+                f"{format_size(memory)}",
+                hint="ask for less of it, or for more memory",
             )
     if swap is None:
         return
@@ -305,27 +315,33 @@ class RunSpec:
             raise SpecError(f"there is no network `{self.network}`", hint=" or ".join(NETWORKS))
         check_ports(self.ports, self.network_name)
         if any("\0" in part for part in self.command):
-            raise SpecError("a command cannot hold a NUL character")
+            raise SpecError("a command cannot hold a NUL character", hint="put it into a file")
         for key, value in self.environment.items():
             if not key or "=" in key or "\0" in key + value:
-                raise SpecError(f"`{key}` cannot be the name of an environment variable")
+                raise SpecError(
+                    f"`{key}` cannot name an environment variable", hint="no `=`, not empty"
+                )
         if self.interval_ns < MIN_INTERVAL_NS:
-            raise SpecError("the shortest sampling interval is 1 ms")
+            raise SpecError("the shortest sampling interval is 1 ms", hint="such as `10ms`")
         if self.stop_timeout_ns is not None and self.stop_timeout_ns < 0:
-            raise SpecError("the stop timeout cannot be negative")
+            raise SpecError("the stop timeout cannot be negative", hint="0 kills at once")
         if self.stop_signal not in signal.valid_signals():
-            raise SpecError(f"there is no signal {self.stop_signal}")
+            raise SpecError(f"there is no signal {self.stop_signal}", hint="`kill -l` lists them")
 
     def _check_beside_root(self) -> None:
         if self.venv is not None:
-            raise SpecError("a virtual environment of the host's means nothing in another root")
+            raise SpecError(
+                "a virtual environment means nothing in another root", hint="install into the image"
+            )
         if self.network != "host":
             raise SpecError(
                 "a root file system has a word of its own for the network",
                 hint="in Python `root=RootSpec(image=…, network=Network.PRIVATE)`",
             )
         if self.harden is not None:
-            raise SpecError("--harden is for the host's own root; an image has its protections")
+            raise SpecError(
+                "--harden is for the host's own root", hint="an image has its own protections"
+            )
 
     @property
     def network_name(self) -> str:
@@ -371,7 +387,7 @@ def parse_environment(entries: tuple[str, ...]) -> tuple[dict[str, str], tuple[s
     for entry in entries:
         name, equals, value = entry.partition("=")
         if not name:
-            raise SpecError(f"`{entry}` is not `NAME=VALUE`")
+            raise SpecError(f"`{entry}` is not `NAME=VALUE`", hint="the name alone takes our own")
         values.pop(name, None)  # the last word about a name holds
         unset.pop(name, None)
         if equals:

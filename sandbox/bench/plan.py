@@ -74,7 +74,10 @@ def make_plans(
     if len(names) == 1:
         names = list(names) * len(plans)
     if len(names) != len(plans):
-        raise SpecError(f"{len(names)} names were given for {len(plans)} commands")
+        raise SpecError(
+            f"{len(names)} names were given for {len(plans)} commands",
+            hint="`-n NAME` is given once for each command",
+        )
     return [
         replace(plan, text=fill(name, plan.parameters))
         for plan, name in zip(plans, names, strict=True)
@@ -140,7 +143,10 @@ def parse_scan(low: str, high: str, step: str | None) -> tuple[str, ...]:
     try:
         first, last, width = Decimal(low), Decimal(high), Decimal(step or "1")
         if not (first.is_finite() and last.is_finite() and width.is_finite() and width > 0):
-            raise SpecError(f"a scan from {low} to {high} by {step or 1} cannot be meant")
+            raise SpecError(
+                f"a scan from {low} to {high} by {step or 1} cannot be meant",
+                hint="write numbers, and a step above 0: `-P threads 1 4 -D 1`",
+            )
         count = int((last - first) / width) + 1
     except (InvalidOperation, OverflowError):
         raise SpecError(
@@ -165,7 +171,10 @@ def split_command(text: str, *, shell: bool) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as exc:
-        raise SpecError(f"`{text}` is not a command: {str(exc).lower()}") from None
+        raise SpecError(
+            f"`{text}` is not a command: {str(exc).lower()}",
+            hint="close its quotes, or give it as words after `--`",
+        ) from None
     if not words:
         raise SpecError("a command is empty", hint="write it in quotes: `'sleep 0.1'`")
     return words

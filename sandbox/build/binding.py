@@ -45,7 +45,9 @@ def take_tree(mount: Mount, view: View[Any], path: Path, give: Give) -> Path:
     tree = view.tree
     entry = tree.find(os.fsencode(mount.source or "/"))
     if entry is None:
-        raise SpecError(f"`{mount.source}` is not in {view.what}")
+        raise SpecError(
+            f"`{mount.source}` is not in {view.what}", hint="`source=` is meant from the top of it"
+        )
     if isinstance(tree, Context) and mount.read_only and not view.ignored and entry.is_directory:
         return tree.root / os.fsdecode(entry.path)
     path.mkdir(mode=0o700)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -125,7 +126,10 @@ class Preparation:
             return self._secret(mount, secrets)
         target = join_workdir(self._state.workdir, mount.target)
         if target == "/" or target.startswith(("/proc", "/sys")):
-            raise SpecError(f"nothing can be mounted at {target}")
+            raise SpecError(
+                f"nothing can be mounted at {target}",
+                hint="choose a directory of its own, such as `/mnt`",
+            )
         if mount.kind == "tmpfs":
             return Mount(kind=MountKind.TMPFS, target=target, size_bytes=mount.size_bytes)
         if mount.kind == "cache":
@@ -207,7 +211,10 @@ class Preparation:
                 return
             tree = take_tree(mount, self._new_path())
             if not tree.is_dir():
-                raise SpecError(f"`{mount.source}` is no directory, as a cache has to be")
+                raise SpecError(
+                    f"`{mount.source}` is no directory, as a cache has to be",
+                    hint="choose another `source=`",
+                )
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             tree.rename(place)
 
@@ -274,6 +281,25 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def check_secret(secret: Secret) -> None:
+    """Refuse a secret that is not there; a file is not read, as a pipe gives its bytes once.
+
+    Raises:
+        SpecError: the variable is not set, or the file is none that we may read.
+    """
+    if secret.path is None:
+        read_secret(secret)
+        return
+    try:
+        if secret.path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        secret.path.stat()
+        if not os.access(secret.path, os.R_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as exc:
+        raise _unreadable(secret, exc) from exc
+
+
 def read_secret(secret: Secret) -> bytes:
     """Return what a secret is.
 
@@ -283,9 +309,19 @@ def read_secret(secret: Secret) -> bytes:
     if secret.variable is not None:
         value = os.environ.get(secret.variable)
         if value is None:
-            raise SpecError(f"the secret `{secret.id}`: {secret.variable} is not set")
+            raise SpecError(
+                f"the secret `{secret.id}`: {secret.variable} is not set",
+                hint=f"`export {secret.variable}=…`, or `--secret id={secret.id},src=FILE`",
+            )
         return os.fsencode(value)
     try:
         return (secret.path or Path(secret.id)).read_bytes()
     except OSError as exc:
-        raise SpecError(f"the secret `{secret.id}`: {secret.path}: {exc.strerror}") from exc
+        raise _unreadable(secret, exc) from exc
+
+
+def _unreadable(secret: Secret, exc: OSError) -> SpecError:
+    return SpecError(
+        f"cannot read the secret `{secret.id}` from {secret.path}: {exc.strerror}",
+        hint="`src=` names a file, as seen from here; `env=NAME` takes a variable instead",
+    )

@@ -58,7 +58,9 @@ def build_image(
             hint="`-f FILE` names another Dockerfile" if dockerfile is None else None,
         ) from exc
     if len(data) > _MOST_BYTES:
-        raise SpecError(f"{path} is no Dockerfile: it is larger than 8 MiB")
+        raise SpecError(
+            f"{path} is no Dockerfile: it is larger than 8 MiB", hint="`-f FILE` names another one"
+        )
     return _build(data, _shown(path, context), context, asked, path)
 
 
@@ -126,7 +128,7 @@ def build_from_variables(
         if context is None:
             context = Path(undo.enter_context(TemporaryDirectory(prefix="sandbox-context-")))
         elif not context.is_dir():
-            raise SpecError(f"there is no directory {context}")
+            raise SpecError(f"there is no directory {context}", hint="make it, or name another one")
         asked = _Asked(options=options or BuildOptions(), home=home, tell=tell)
         return _build(text.encode(), "variables", context, asked)
 
@@ -152,6 +154,7 @@ def _build(data: bytes, name: str, context: Path, asked: _Asked, path: Path | No
     from sandbox.image.store import ImageStore
 
     options = asked.options
+    _check(options)
     names = tuple(str(parse_reference(tag)) for tag in options.tags)
     dockerfile = parse(data, name)
     place = _open_home(asked.home)
@@ -176,6 +179,25 @@ def _build(data: bytes, name: str, context: Path, asked: _Asked, path: Path | No
         state = Builder(dockerfile, view, site).build()
         image_id = add_image(ingest, state, site.moment, names)
     return Built(image_id=image_id, references=names, steps=progress.steps, cached=progress.cached)
+
+
+def _check(options: BuildOptions) -> None:
+    """Refuse before the first step what no step could be given.
+
+    Raises:
+        SpecError: a secret is not there.
+        HostError: a limit is above what this host has.
+    """
+    from sandbox.build.commands import check_secret
+    from sandbox.kernel.check import check
+    from sandbox.kernel.host import read_host
+    from sandbox.kernel.place import find_place
+    from sandbox.kernel.roots import Roots
+
+    for secret in options.secrets:
+        check_secret(secret)
+    roots = Roots()
+    check(options.limits.with_defaults(), read_host(roots, find_place(roots)))
 
 
 def _open_home(home: Path | None) -> Path:

@@ -47,7 +47,7 @@ class Secret:
                 f"`{text}` is not a secret", hint="write `id=NAME,src=FILE` or `id=NAME,env=VAR`"
             )
         if name is None:
-            raise SpecError(f"`{text}`: a secret needs an id")
+            raise SpecError(f"`{text}`: a secret needs an id", hint="write `id=NAME,src=FILE`")
         if kind == "env" and variable is None:
             variable, path = path or name, None
         if path is None and variable is None:

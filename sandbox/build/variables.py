@@ -18,7 +18,10 @@ def write_dockerfile(variables: Variables) -> str:
     """
     for name, value in (("base image", variables.base), ("working directory", variables.workdir)):
         if not value.strip() or any(character.isspace() for character in value):
-            raise SpecError(f"the {name} `{value}` cannot be used")
+            raise SpecError(
+                f"the {name} `{value}` cannot be used",
+                hint="write it without blanks, line ends and `$`",
+            )
     lines = [f"FROM {_plain(variables.base)}"]
     if variables.apt:
         packages = " ".join(map(_quote, variables.apt))
@@ -42,7 +45,10 @@ def _plain(text: str) -> str:
 
 def _quote(text: str) -> str:
     if "\n" in text:
-        raise SpecError(f"`{text}` has more than one line")
+        raise SpecError(
+            f"`{text}` has more than one line",
+            hint="write it on one line, commands with `&&` between them",
+        )
     return shlex.quote(text)
 
 

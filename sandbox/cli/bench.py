@@ -209,7 +209,10 @@ def bench(
         names=command_name or (),
     )
     if reference is not None and reference > len(plans):
-        raise SpecError(f"--reference {reference}: there are only {len(plans)} commands")
+        raise SpecError(
+            f"--reference {reference}: there are only {len(plans)} commands",
+            hint="commands are counted from 1",
+        )
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # no command may read what is meant for another one
     os.close(null)
@@ -256,7 +259,10 @@ def _parameters(lists: Sequence[str], scans: Sequence[str], step: str | None) ->
     names = [name for name, _ in found]
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(f"the parameter {name} is given twice")
+            raise SpecError(
+                f"the parameter {name} is given twice",
+                hint="give all its values at once: `-L name a,b,c`",
+            )
     return dict(found)
 
 

@@ -117,7 +117,10 @@ def _thousandths(text: str) -> int:
 
     step = round(parse_cpus(text) * 1_000)
     if step < 10:  # noqa: PLR2004 - the smallest quota
-        raise SpecError(f"a precision of {text} CPUs is finer than the kernel's 0.01")
+        raise SpecError(
+            f"a precision of {text} CPUs is finer than the kernel's 0.01",
+            hint="`--precision 0.05` is one more often wanted",
+        )
     return step
 
 

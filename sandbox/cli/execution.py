@@ -28,7 +28,10 @@ def read_env_files(paths: list[Path]) -> dict[str, str]:
         try:
             text = path.read_text("utf-8-sig", errors="surrogateescape")
         except OSError as exc:
-            raise SpecError(f"cannot read the file of variables {path}: {exc.strerror}") from None
+            raise SpecError(
+                f"cannot read the file of variables {path}: {exc.strerror}",
+                hint="it has a line `NAME=VALUE` for each",
+            ) from None
         values |= parse_env_file(text, str(path))
     return values
 

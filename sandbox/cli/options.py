@@ -53,7 +53,9 @@ def parse_pids(text: str) -> int:
     if text in {"0", "-1", "max", "unlimited"}:
         return UNLIMITED
     if not text.isdecimal():
-        raise SpecError(f"`{text}` is not a number of processes")
+        raise SpecError(
+            f"`{text}` is not a number of processes", hint="write a whole number, or `unlimited`"
+        )
     return int(text)
 
 

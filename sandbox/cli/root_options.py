@@ -173,7 +173,10 @@ class RootFlags:
             return None
         security = self.security.build()
         if self.rootfs is not None and (self.image is not None or self.platform is not None):
-            raise SpecError("--rootfs is a directory: --image and --platform do not go with it")
+            raise SpecError(
+                "--rootfs is a directory: --image and --platform do not go with it",
+                hint="leave out `--rootfs`, or the others",
+            )
         from sandbox.environment.root_flags import (
             parse_add_host,
             parse_hostname,

@@ -188,6 +188,8 @@ class SecurityFlags:
 
         fields = parse_security_opts(self.security_opt or ())
         if not fields.pop("no_new_privileges", True):
-            raise SpecError("--harden always forbids new privileges")
+            raise SpecError(
+                "--harden always forbids new privileges", hint="leave out `--security-opt`"
+            )
         writable, readable = parse_places(volumes or ())
         return Harden(writable=writable, readable=readable, **fields)

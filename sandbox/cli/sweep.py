@@ -90,10 +90,16 @@ def sweep(
     asked = (command, models, model_file, cpus, memory, timeout)
     if resume is not None:
         if any(value for value in asked):
-            raise SpecError("--resume goes on with what was planned: give nothing else")
+            raise SpecError(
+                "--resume goes on with what was planned: give nothing else",
+                hint="`sandbox sweep --resume ID`",
+            )
         journal, lines = Journal.resume(find_home(), _KIND, resume)
         if not lines:
-            raise SpecError(f"the sweep {resume} has no plan: start it anew")
+            raise SpecError(
+                f"the sweep {resume} has no plan: start it anew",
+                hint="it was ended before it was planned",
+            )
         plan = from_plain(SweepPlan, lines[0])
         if harden and not plan.is_hardened:
             raise SpecError(
@@ -190,7 +196,9 @@ def _plan(
     from sandbox.units import parse_cpus, parse_duration, parse_size
 
     if models is not None and model_file is not None:
-        raise SpecError("models are given twice: by --models and --model-file")
+        raise SpecError(
+            "models are given twice: by --models and --model-file", hint="leave one of them out"
+        )
     names = _split(models) if model_file is None else read_model_file(Path(model_file))
     return SweepPlan(
         sweep_id=new_run_id(),

@@ -113,7 +113,7 @@ class Control:
                 self._pause(sender)
             case {"act": "unpause"}:
                 if not self._watch.is_paused:
-                    raise SpecError("it is not paused")
+                    raise SpecError("it is not paused", hint="`sandbox ps` says what is")
                 self._watch.unpause(sender.plain())
             case {"act": "update", "limits": dict(values)}:
                 return self._update(values, sender)
@@ -137,7 +137,7 @@ class Control:
 
     def _pause(self, sender: Sender) -> None:
         if self._watch.is_paused:
-            raise SpecError("it is paused already")
+            raise SpecError("it is paused already", hint="`sandbox unpause` lets it go on")
         self._watch.pause(sender.plain())
 
     def _update(self, values: Mapping[str, Any], sender: Sender) -> list[str]:

@@ -87,13 +87,18 @@ class LiveLimits:
     def _merge(self, values: Mapping[str, Any]) -> Limits:
         unknown = sorted(values.keys() - CHANGEABLE.keys())
         if unknown:
-            raise SpecError(f"`{unknown[0]}` is no limit that can be changed while a sandbox runs")
+            raise SpecError(
+                f"`{unknown[0]}` is no limit that can be changed while a sandbox runs",
+                hint="see `sandbox update --help`",
+            )
         if not values:
-            raise SpecError("no limit is given")
+            raise SpecError("no limit is given", hint="such as `--cpus 0.5`")
         try:
             return from_plain(Limits, {**to_plain(self.asked), **values})
         except (TypeError, ValueError, KeyError) as exc:
-            raise SpecError(f"these are no limits: {exc}") from None
+            raise SpecError(
+                f"these are no limits: {exc}", hint="they were sent by another version of sandbox"
+            ) from None
 
     def _apply(self, asked: Limits) -> tuple[LimitReport, ...]:
         """Have the group hold `asked`; limits that it does not know stay as they are."""

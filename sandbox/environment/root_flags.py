@@ -15,6 +15,12 @@ _OURS = ("/proc", "/sys")
 _VOLUME_WORDS = {"rw", "z", "Z", "nocopy", "consistent", "cached", "delegated"}
 """Words of docker's that change nothing here; those of propagation are refused."""
 _TMPFS_WORDS = {"rw", "nosuid", "nodev", "noatime", "relatime"}
+_TMPFS_OWN = {"size", "mode", "exec", "noexec", "ro"}
+_MOUNT_OPTIONS = {
+    "bind": "source, target, readonly",
+    "tmpfs": "target, readonly, tmpfs-size, tmpfs-mode",
+    "volume": "target, readonly",
+}
 _MODE = re.compile(r"0?[0-7]{3,4}")
 _KEYS = {
     "src": "source",
@@ -37,7 +43,10 @@ def parse_volume(text: str) -> Mount:
         raise SpecError(f"`{text}` is not a volume", hint="write `SOURCE:TARGET` or `…:ro`")
     words = set(parts[2].split(",")) if len(parts) == 3 and parts[2] else set()  # noqa: PLR2004
     if unknown := words - _VOLUME_WORDS - {"ro"}:
-        raise SpecError(f"`{text}`: there is no volume option `{min(unknown)}` here")
+        raise SpecError(
+            f"`{text}`: there is no volume option `{min(unknown)}` here",
+            hint=f"known are {', '.join(sorted(_VOLUME_WORDS | {'ro'}))}",
+        )
     return Mount(
         kind=MountKind.BIND,
         source=_source(parts[0], text),
@@ -80,7 +89,10 @@ def parse_mount(text: str) -> Mount:
                 hint="use type=bind with a directory, type=tmpfs, or type=volume without a source",
             )
     if values:
-        raise SpecError(f"`{text}`: there is no mount option `{min(values)}` here")
+        raise SpecError(
+            f"`{text}`: there is no mount option `{min(values)}` here for type={kind}",
+            hint=f"known are {_MOUNT_OPTIONS[kind]}",
+        )
     return mount
 
 
@@ -95,8 +107,11 @@ def parse_tmpfs(text: str) -> Mount:
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         values[key] = value
-    if unknown := values.keys() - _TMPFS_WORDS - {"size", "mode", "exec", "noexec", "ro"}:
-        raise SpecError(f"`{text}`: there is no tmpfs option `{min(unknown)}` here")
+    if unknown := values.keys() - _TMPFS_WORDS - _TMPFS_OWN:
+        raise SpecError(
+            f"`{text}`: there is no tmpfs option `{min(unknown)}` here",
+            hint=f"known are {', '.join(sorted(_TMPFS_WORDS | _TMPFS_OWN))}",
+        )
     return Mount(
         kind=MountKind.TMPFS,
         target=_target(target, text),
@@ -126,7 +141,9 @@ def _flag(text: str, whole: str) -> bool:
         return True
     if text.lower() in {"false", "0"}:
         return False
-    raise SpecError(f"`{whole}`: `{text}` is neither true nor false")
+    raise SpecError(
+        f"`{whole}`: `{text}` is neither true nor false", hint="write `true` or `false`"
+    )
 
 
 def _source(text: str, whole: str) -> str:
@@ -143,11 +160,17 @@ def _target(text: str, whole: str) -> str:
     if text.startswith("~"):
         raise SpecError(f"`{whole}`: `~` means nothing inside", hint="write the directory in full")
     if not text.startswith("/") or "\0" in text:
-        raise SpecError(f"`{whole}`: the target `{text}` is not absolute")
+        raise SpecError(
+            f"`{whole}`: the target `{text}` is not absolute",
+            hint="write where it is inside, from `/` on",
+        )
     parts = [part for part in text.split("/") if part not in {"", "."}]
     target = "/" + "/".join(parts)
     if target == "/" or ".." in parts:
-        raise SpecError(f"`{whole}`: nothing can be mounted at {text}")
+        raise SpecError(
+            f"`{whole}`: nothing can be mounted at {text}",
+            hint="choose a directory of its own, such as `/mnt`",
+        )
     if any(target == ours or target.startswith(ours + "/") for ours in _OURS):
         raise SpecError(
             f"`{whole}`: nothing can be mounted at {text}", hint="the kernel's own files are there"
@@ -162,7 +185,10 @@ def parse_hostname(text: str) -> str:
         SpecError: it cannot be one.
     """
     if len(text) > _LONGEST_HOSTNAME or not _HOSTNAME.fullmatch(text):
-        raise SpecError(f"`{text}` cannot be a host name")
+        raise SpecError(
+            f"`{text}` cannot be a host name",
+            hint="write letters, digits and `-`, 63 at most, with `.` between the parts",
+        )
     return text
 
 
@@ -185,7 +211,9 @@ def parse_add_host(text: str) -> tuple[str, str]:
             f"`{text}` is not a host and its address", hint="write it as in `db:10.0.0.7`"
         ) from None
     if not _HOSTNAME.fullmatch(name.replace("_", "-")):
-        raise SpecError(f"`{name}` cannot be a host name")
+        raise SpecError(
+            f"`{name}` cannot be a host name", hint="write `NAME:ADDRESS`, as in `db:10.0.0.7`"
+        )
     return name, address
 
 

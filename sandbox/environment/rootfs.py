@@ -121,7 +121,7 @@ def prepare_in_root(
     enclosure = Enclosure(
         layers=layers,
         files=tuple((place, name) for name, place in FILE_PLACES.items()),
-        mounts=_in_order((*root_spec.mounts, *resolved.mounts), root.volumes),
+        mounts=in_order((*root_spec.mounts, *resolved.mounts), root.volumes),
         cgroups=tuple(_find_cgroups(host.mode)),
         ids=ids,
         hostname=hostname,
@@ -185,7 +185,10 @@ def _why_copied(root_spec: RootSpec) -> str | None:
     if wanted == "auto":
         return None
     if root_spec.writes_to is not None:
-        raise SpecError("SANDBOX_OVERLAY=off: what a build changes can be told by an overlay only")
+        raise SpecError(
+            "SANDBOX_OVERLAY=off: what a build changes can be told by an overlay only",
+            hint="leave the setting out for a build",
+        )
     return "SANDBOX_OVERLAY=off"
 
 
@@ -307,7 +310,10 @@ def _has_init(spec: RunSpec, root_spec: RootSpec) -> bool:
     if root_spec.security.pid is not Sharing.HOST:
         return root_spec.has_init or spec.wait_all
     if root_spec.has_init:
-        raise SpecError("--init reaps as the first process, which --pid host leaves to the host's")
+        raise SpecError(
+            "--init is the first process, and so is the host's with --pid host",
+            hint="leave one out",
+        )
     return False
 
 
@@ -328,7 +334,7 @@ def _shm_bytes(spec: RunSpec, root_spec: RootSpec) -> int | None:
     return None if limit == UNLIMITED else limit
 
 
-def _in_order(mounts: tuple[Mount, ...], volumes: tuple[str, ...]) -> tuple[Mount, ...]:
+def in_order(mounts: tuple[Mount, ...], volumes: tuple[str, ...]) -> tuple[Mount, ...]:
     """Return the mounts and the image's volumes, with what is above before what is below it.
 
     Raises:
@@ -338,7 +344,7 @@ def _in_order(mounts: tuple[Mount, ...], volumes: tuple[str, ...]) -> tuple[Moun
     seen: set[str] = set()
     for mount in mounts:
         if mount.target in seen:
-            raise SpecError(f"two mounts are at {mount.target}")
+            raise SpecError(f"two mounts are at {mount.target}", hint="leave one of them out")
         seen.add(mount.target)
     found = [_with_source(mount) for mount in mounts]
     found += [Mount(kind=MountKind.VOLUME, target=at) for at in volumes if at not in seen]

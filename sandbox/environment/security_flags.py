@@ -74,14 +74,20 @@ def _parse_flag(value: str, text: str) -> bool:
         return True
     if value.lower() in _FALSE:
         return False
-    raise SpecError(f"--security-opt {text}: `{value}` is neither true nor false")
+    raise SpecError(
+        f"--security-opt {text}: `{value}` is neither true nor false",
+        hint="write `true` or `false`",
+    )
 
 
 def _parse_seccomp(value: str) -> str:
     if value in {"builtin", "default"}:
         return ""
     if not value:
-        raise SpecError("--security-opt seccomp= names no profile")
+        raise SpecError(
+            "--security-opt seccomp= names no profile",
+            hint="write `seccomp=FILE`, or `seccomp=unconfined`",
+        )
     return value if value == UNCONFINED else os.path.abspath(value)  # noqa: PTH100 - as it is typed
 
 
@@ -110,7 +116,9 @@ def parse_device(text: str) -> Device:
             hint="use letters of `rwm`: to read, to write, to make",
         )
     if ".." in target.split("/") or "\0" in text:
-        raise SpecError(f"`{text}`: the target {target} cannot be")
+        raise SpecError(
+            f"`{text}`: the target {target} cannot be", hint="write a place below `/dev`"
+        )
     return Device(source=source, target=target, permissions=permissions)
 
 
@@ -189,7 +197,10 @@ def _parse_sharing(flag: str, text: str, words: tuple[Sharing, ...]) -> Sharing:
     if text in words:
         return Sharing(text)
     if text.startswith(_CONTAINERS):
-        raise SpecError(f"{flag} {text}: a run cannot join another one's namespace here")
+        raise SpecError(
+            f"{flag} {text}: a run cannot join another one's namespace here",
+            hint="write `private` or `host`",
+        )
     raise SpecError(f"{flag} cannot be `{text}`", hint="use " + " or ".join(words))
 
 

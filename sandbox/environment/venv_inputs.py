@@ -85,18 +85,30 @@ def parse_header(text: str, path: str) -> dict[str, Any] | None:
     if not matches:
         return None
     if len(matches) > 1:
-        raise SpecError(f"{path}: there are {len(matches)} `script` blocks, one is allowed")
+        raise SpecError(
+            f"{path}: there are {len(matches)} `script` blocks, one is allowed",
+            hint="leave the others out",
+        )
     lines = matches[0]["content"].splitlines(keepends=True)
     content = "".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
     try:
         header = tomllib.loads(content)
     except tomllib.TOMLDecodeError as exc:
-        raise SpecError(f"{path}: the `script` block is not TOML: {exc}") from None
+        raise SpecError(
+            f"{path}: the `script` block is not TOML: {exc}",
+            hint="each line of it begins with `# `",
+        ) from None
     names = header.get("dependencies", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise SpecError(f"{path}: `dependencies` is not a list of texts")
+        raise SpecError(
+            f"{path}: `dependencies` is not a list of texts",
+            hint="""write `# dependencies = ["numpy"]`""",
+        )
     if not isinstance(header.get("requires-python", ""), str):
-        raise SpecError(f"{path}: `requires-python` is not a text")
+        raise SpecError(
+            f"{path}: `requires-python` is not a text",
+            hint="""write `# requires-python = ">=3.11"`""",
+        )
     return header
 
 
@@ -179,7 +191,10 @@ class _Reading:
         try:
             self._note("archive", hashlib.sha256(target.read_bytes()).hexdigest())
         except OSError as exc:
-            raise SpecError(f"{where}: cannot read {target}: {exc.strerror}") from None
+            raise SpecError(
+                f"{where}: cannot read {target}: {exc.strerror}",
+                hint="what `-r` and `-c` name is meant from beside the file that names it",
+            ) from None
 
     def _note(self, kind: str, content: str) -> None:
         data = content.encode("utf-8", "surrogateescape")
@@ -190,9 +205,15 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError:
-        raise SpecError(f"cannot read the requirements in {path}: it is not UTF-8") from None
+        raise SpecError(
+            f"cannot read the requirements in {path}: it is not UTF-8",
+            hint="save it as UTF-8: one requirement a line",
+        ) from None
     except OSError as exc:
-        raise SpecError(f"cannot read the requirements in {path}: {exc.strerror}") from None
+        raise SpecError(
+            f"cannot read the requirements in {path}: {exc.strerror}",
+            hint="`--requirements` names a file of requirements, one a line",
+        ) from None
 
 
 def _local_target(line: str, directory: Path) -> Path | None:

@@ -189,7 +189,10 @@ def lock_of_report(report: dict[str, Any]) -> str:
         source = item["download_info"]
         digest = source.get("archive_info", {}).get("hashes", {}).get("sha256", "")
         if "dir_info" in source:
-            raise SpecError(f"{name} comes from the directory {source['url']}")
+            raise SpecError(
+                f"{name} comes from the directory {source['url']}",
+                hint="give its wheel or its address instead",
+            )
         if "vcs_info" in source:
             vcs = source["vcs_info"]
             pinned = f"{name} @ {vcs['vcs']}+{source['url']}@{vcs['commit_id']}"

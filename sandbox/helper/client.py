@@ -221,7 +221,10 @@ def _merge(
     base = limits or Limits()
     for field in shorthands:
         if getattr(base, field) is not None:
-            raise SpecError(f"{field} is given twice: in `limits` and as an argument")
+            raise SpecError(
+                f"{field} is given twice: in `limits` and as an argument",
+                hint="leave out one of them",
+            )
     return replace(base, **shorthands)
 
 
@@ -238,7 +241,9 @@ def _root_of(
 ) -> RootSpec | None:
     given = [part for part in (image, rootfs, root) if part is not None]
     if len(given) > 1:
-        raise SpecError("of `image`, `rootfs` and `root` one can be given")
+        raise SpecError(
+            "of `image`, `rootfs` and `root` one can be given", hint="leave out the others"
+        )
     if not given or root is not None:
         return root
     from sandbox.records.enclosure import RootSpec

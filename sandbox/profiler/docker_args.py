@@ -70,6 +70,8 @@ _SECURITY: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--pid": ("pid", parse_pid),
 }
 _SECURITY_OPT = "--security-opt"
+_ADD_HOST = "--add-host"
+_CFS = frozenset({"--cpu-quota", "--cpu-period"})
 _RATES = {f"--device-{kind.value.replace('_', '-')}": kind for kind in RateKind}
 _ROOT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--entrypoint": ("entrypoint", str),
@@ -141,7 +143,9 @@ class DockerArgs:
             try:
                 self._take_one(flag, value)
             except ValueError:
-                raise SpecError(f"{flag}: `{value}` is not a number") from None
+                raise SpecError(
+                    f"{flag}: `{value}` is not a number", hint="write a whole number"
+                ) from None
         if self._in_image:
             self.root |= {"mounts": tuple(self._mounts), "add_hosts": tuple(self._add_hosts)}
             self.root["security"] = Security(**self._security)
@@ -162,8 +166,10 @@ class DockerArgs:
             self.fields[name] = parse(value)
         elif flag in _REPEATED:
             self._add(flag, value)
-        elif flag in {"--cpu-quota", "--cpu-period"}:
+        elif flag in _CFS:
             self._cfs[flag] = int(value)
+            if self._cfs[flag] <= 0:
+                raise SpecError(f"{flag} {value}: it is above 0", hint="they are microseconds")
         elif self._in_image:
             self._take_of_image(flag, value)
         elif flag in {"--volume", "--mount"}:
@@ -171,10 +177,9 @@ class DockerArgs:
         elif flag in _HOSTS:
             self.fields["network"] = parse_network(value).value
         else:
-            known = {*_LIMITS, *_FIELDS, *_HOSTS, _PUBLISH, "--ulimit", "--env"}
             raise SpecError(
                 f"the flag {flag} has no meaning for a script that runs without an image",
-                hint="known are " + ", ".join(sorted(known)),
+                hint=f"known are {', '.join(sorted(_ANYWHERE))}",
             )
 
     def _add(self, flag: str, value: str) -> None:
@@ -202,16 +207,14 @@ class DockerArgs:
             self._security[name] = parse(value)
         elif flag == _SECURITY_OPT:
             self._security |= parse_security_opts((value,))
-        elif flag == "--add-host":
+        elif flag == _ADD_HOST:
             self._add_hosts.append(parse_add_host(value))
         elif flag in _HOSTS:
             self.root["network"] = parse_network(value)
         else:
-            known = {*_LIMITS, *_FIELDS, *_MOUNTS, *_ROOT, *_SWITCHES, *_HOSTS, *_OF_SECURITY}
+            known = sorted(_ANYWHERE | _IN_IMAGE | _IMAGE_SWITCHES)
             raise SpecError(
-                f"the flag {flag} has no meaning here",
-                hint="known are "
-                + ", ".join(sorted({*known, _PUBLISH, "--ulimit", "--env", "--add-host"})),
+                f"the flag {flag} has no meaning here", hint=f"known are {', '.join(known)}"
             )
 
 
@@ -219,8 +222,7 @@ def _split(word: str, rest: list[str]) -> tuple[str, str]:
     """Return flag and value of `--a=b`, `--a b`, `-m b` and `-mb`."""
     if word.startswith("--"):
         flag, equals, value = word.partition("=")
-        known = flag in {*_LIMITS, *_FIELDS, *_HOSTS, *_MOUNTS, *_ROOT, *_MORE}
-        if equals or not known:
+        if equals or flag not in _ANYWHERE | _IN_IMAGE:
             return flag, value
     elif word[:2] in _SHORT:
         flag = _SHORT[word[:2]]
@@ -229,14 +231,16 @@ def _split(word: str, rest: list[str]) -> tuple[str, str]:
     else:
         return word, ""
     if not rest:
-        raise SpecError(f"the flag {flag} has no value")
+        raise SpecError(f"the flag {flag} has no value", hint=f"write `{flag}=VALUE`")
     return flag, rest.pop(0)
 
 
-_OF_SECURITY = frozenset({*_SECURITY_LISTS, *_SECURITY, _SECURITY_OPT})
 _REPEATED = frozenset({"--ulimit", "--env", _PUBLISH, *_RATES})
-_MORE = frozenset({"--cpu-quota", "--cpu-period", "--add-host"})
-_MORE |= _OF_SECURITY | _REPEATED
+_ANYWHERE = frozenset({*_LIMITS, *_FIELDS, *_HOSTS, *_REPEATED, *_CFS})
+_OF_SECURITY = frozenset({*_SECURITY_LISTS, *_SECURITY, _SECURITY_OPT})
+_IN_IMAGE = frozenset({*_MOUNTS, *_ROOT, *_OF_SECURITY, _ADD_HOST})
+_IMAGE_SWITCHES = frozenset({*_SWITCHES, _PRIVILEGED})
+"""These take no value."""
 
 
 def _check_volume(flag: str, value: str) -> None:

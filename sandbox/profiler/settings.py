@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sandbox.errors import SpecError
+from sandbox.environment.root_check import check_root
+from sandbox.errors import HostError, SpecError
 from sandbox.profiler.docker_args import DockerArgs
 from sandbox.profiler.env_template import Value, parse_env_template
 from sandbox.profiler.images import ImagePlan
@@ -91,7 +92,10 @@ def read_settings(path: Path, *, source: bool, environ: Mapping[str, str]) -> Se
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError:
-        raise SpecError(f"{path} is no environment file: it is not text") from None
+        raise SpecError(
+            f"{path} is no environment file: it is not text",
+            hint="it has a line `NAME=VALUE` for each variable, in UTF-8",
+        ) from None
     except OSError as exc:
         raise SpecError(
             f"cannot read the environment file {path}: {exc.strerror}",
@@ -120,10 +124,16 @@ def _sourced(text: str, path: Path, environ: Mapping[str, str]) -> dict[str, Val
             env=dict(environ),
         )
     except subprocess.TimeoutExpired:
-        raise SpecError(f"{path} is not read to its end after {_SOURCE_SEC} s") from None
+        raise SpecError(
+            f"{path} is not read to its end after {_SOURCE_SEC} s",
+            hint="what of it takes so long, or waits?",
+        ) from None
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip()
-        raise SpecError(f"{shell} cannot read {path}: {said or f'status {done.returncode}'}")
+        raise SpecError(
+            f"{shell} cannot read {path}: {said or f'status {done.returncode}'}",
+            hint="without `--source-env` it is read here, without a shell",
+        )
     found = dict(
         entry.partition("=")[::2] for entry in done.stdout.decode("utf-8", "replace").split("\0")
     )
@@ -215,7 +225,8 @@ class _Reading:
         name = missing[0]
         line = self._values[name].line if name in self._values else 1
         state = "is empty" if name in self._values else "is missing"
-        more = "" if len(missing) == 1 else f" (so are {', '.join(missing[1:])})"
+        others = " and ".join(missing[1:])
+        more = f" (so {'is' if len(missing) == 2 else 'are'} {others})" if others else ""  # noqa: PLR2004
         raise SpecError(f"{self._path}:{line}: {name} {state}{more}", hint=_EXAMPLES[name])
 
     def _check_host(self, program: str, packages: tuple[str, ...]) -> None:
@@ -256,6 +267,9 @@ class _Reading:
         for name in ("DOCK_ARGS", "DOCKER_ARGS"):
             with self._at(name):
                 args.take(self._words(name))
+        if in_image:
+            with self._at("DOCKER_ARGS" if self._text("DOCKER_ARGS").strip() else "DOCK_ARGS"):
+                check_root(RootSpec(**args.root))
         return args
 
     def _limits(self, args: DockerArgs) -> Limits:
@@ -275,6 +289,7 @@ class _Reading:
     def _check_cpus(self, values: Mapping[str, Any]) -> None:
         available = sorted(os.sched_getaffinity(0))
         cpus = values.get("cpus")
+        foreign = sorted({*values.get("cpuset_cpus", ())} - {*available})
         if cpus is not None and cpus > len(available):
             name = "DOCKCPUS" if self._text("DOCKCPUS").strip() else "DOCK_ARGS"
             raise self._error(
@@ -282,6 +297,13 @@ class _Reading:
                 f"{cpus:g} CPUs were asked for, but this host has {len(available)} "
                 f"({format_cpu_list(available)})",
                 f"ask for at most {len(available)}, or profile on a larger host",
+            )
+        if foreign:
+            raise self._error(
+                "DOCK_ARGS",
+                f"CPU {format_cpu_list(foreign)} was asked for, but this host has "
+                f"{format_cpu_list(available)}",
+                f"choose among them: `--cpuset-cpus {format_cpu_list(available)}`",
             )
 
     def _text(self, name: str) -> str:
@@ -292,7 +314,9 @@ class _Reading:
             try:
                 return shlex.split(self._text(name))
             except ValueError as exc:
-                raise SpecError(f"`{self._text(name)}`: {str(exc).lower()}") from None
+                raise SpecError(
+                    f"`{self._text(name)}`: {str(exc).lower()}", hint="close the quotes"
+                ) from None
 
     def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
         with self._at(name):
@@ -303,7 +327,7 @@ class _Reading:
         """Give errors their file, line and variable."""
         try:
             yield
-        except SpecError as error:
+        except (SpecError, HostError) as error:
             raise self._error(name, str(error), error.hint) from None
 
     def _error(self, name: str, message: str, hint: str | None) -> SpecError:

@@ -55,16 +55,24 @@ def check_export_path(path: Path | str, *, force: bool = False) -> None:
         directory = _real(target).parent
         found = _stat(target)
     except (OSError, RuntimeError) as exc:  # a name that is too long, links in a circle
-        raise SpecError(f"cannot write {target}: {getattr(exc, 'strerror', exc)}") from exc
+        raise SpecError(
+            f"cannot write {target}: {getattr(exc, 'strerror', exc)}",
+            hint="make the directory first, or name another file",
+        ) from exc
     if not directory.is_dir():
         raise SpecError(
             f"cannot write {target}: there is no directory {directory}",
             hint=f"`mkdir -p {directory}`",
         )
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise SpecError(f"cannot write {target}: no permission to write to {directory}")
+        raise SpecError(
+            f"cannot write {target}: no permission to write to {directory}",
+            hint="name a file in a directory of your own",
+        )
     if found is not None and not stat.S_ISREG(found.st_mode):
-        raise SpecError(f"cannot write {target}: it is not a regular file")
+        raise SpecError(
+            f"cannot write {target}: it is not a regular file", hint="name another file"
+        )
     if found is not None and not force:
         raise SpecError(f"{target} exists already", hint="--force overwrites it")
 

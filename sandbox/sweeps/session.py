@@ -62,11 +62,11 @@ def check_plan(plan: SweepPlan) -> None:
         ("memory limit", plan.memory_bytes),
     ):
         if len(set(values)) != len(values):
-            raise SpecError(f"a {name} is given twice")
+            raise SpecError(f"a {name} is given twice", hint="each is run `--runs` times anyway")
     if not plan.models and any(PLACEHOLDER in word for word in plan.command):
         raise SpecError(f"{PLACEHOLDER} is in the command, but no models were given", hint="use -m")
     if plan.runs < 1:
-        raise SpecError("a sweep needs at least one run of each combination")
+        raise SpecError("a sweep needs at least one run of each combination", hint="`--runs 1`")
 
 
 def spec_of(plan: SweepPlan, cell: Cell) -> RunSpec:

@@ -297,3 +297,16 @@ def test_every_setting_of_the_environment_is_in_the_documentation() -> None:
 
     assert "SANDBOX_HOME" in settings
     assert not {name for name in settings if f"`{name}`" not in pages and f"${name}" not in pages}
+
+
+def test_every_refusal_of_a_value_says_what_to_do_next() -> None:
+    lacking = []
+    for path in tracked("sandbox/*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            hints = [word for word in node.keywords if word.arg == "hint"]
+            if node.func.id == "SpecError" and not hints:
+                lacking.append(f"{path}:{node.lineno}")
+
+    assert not lacking

@@ -117,7 +117,10 @@ def _pairs(pairs: tuple[tuple[str, str], ...], word: _Expand) -> tuple[tuple[str
 
 def _present(text: str, what: str) -> str:
     if not text:
-        raise SpecError(f"{what} is empty after its variables were replaced")
+        raise SpecError(
+            f"{what} is empty after its variables were replaced",
+            hint="give the variable a value by ARG, ENV or --build-arg",
+        )
     return text
 
 

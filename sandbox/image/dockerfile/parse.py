@@ -95,10 +95,16 @@ def parse_trigger(expression: str, name: str, line: int) -> Instruction:
 def _trigger(expression: str, name: str, line: int) -> Instruction:
     texts = read_texts(expression, name, takes_heredocs).texts
     if len(texts) != 1:
-        raise SpecError("it is not one instruction")
+        raise SpecError(
+            "it is not one instruction",
+            hint="the base image has such an ONBUILD: build on another one",
+        )
     statement = _cut(replace(texts[0], line=line), name, DEFAULT_ESCAPE)
     if statement.keyword in {"FROM", "ONBUILD", "MAINTAINER"}:
-        raise SpecError(f"it cannot hold {statement.keyword}")
+        raise SpecError(
+            f"it cannot hold {statement.keyword}",
+            hint="the base image has such an ONBUILD: build on another one",
+        )
     return parse_instruction(statement)
 
 

@@ -65,7 +65,10 @@ def select(instruction: Copy | Add, view: View[E]) -> tuple[Source[E], ...]:
     others = len(instruction.sources) - len(paths) + len(instruction.heredocs)
     if not found and not others and not parents:
         shown = ", ".join(f"`{text}`" for text in paths)
-        raise SpecError(f"no source files were specified: {shown} matches nothing in {view.what}")
+        raise SpecError(
+            f"no source files were specified: {shown} matches nothing in {view.what}",
+            hint="is it misspelled, or named in .dockerignore?",
+        )
     keyword = "COPY" if isinstance(instruction, Copy) else "ADD"
     if len(found) + others > 1 and not is_directory_name(instruction.destination) and not parents:
         raise SpecError(

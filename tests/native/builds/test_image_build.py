@@ -123,6 +123,44 @@ def test_what_is_mounted_is_not_in_the_layer(
     assert found.stdout == b""
 
 
+@pytest.mark.parametrize(
+    ("flags", "status", "said"),
+    [
+        (("--cpus", "4096"), 1, "4096 CPUs were asked for"),
+        (("--secret", "id=x,src=no/such"), 2, "cannot read the secret `x` from no/such: No such"),
+        (("--secret", "id=x,src=/etc"), 2, "cannot read the secret `x` from /etc: Is a directory"),
+        (("--secret", "id=x,env=NO_SUCH"), 2, "the secret `x`: NO_SUCH is not set"),
+    ],
+    ids=["cpus", "no-file", "directory", "no-variable"],
+)
+def test_what_no_step_could_be_given_is_refused_before_the_first(
+    build: Build, flags: tuple[str, ...], status: int, said: str
+) -> None:
+    failed = build("FROM box\nRUN true\n", *flags)
+
+    assert failed.status == status
+    assert failed.stderr.startswith(f"sandbox: error: {said}")
+    assert "\nhint: " in failed.stderr
+    assert "#1" not in failed.stderr
+
+
+def test_a_secret_of_a_pipe_is_read_once(build: Build, run: Build) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"from a pipe\n")
+    os.close(writing)
+    try:
+        built = build(
+            "FROM box\nRUN --mount=type=secret,id=key wc -c </run/secrets/key >/count\n",
+            "--secret",
+            f"id=key,src=/proc/{os.getpid()}/fd/{reading}",
+        )
+    finally:
+        os.close(reading)
+
+    assert built.status == 0, built.stderr
+    assert run("cat", "/count").stdout == "12\n"
+
+
 @pytest.mark.slow
 def test_heredocs(build: Build, run: Build) -> None:
     built = build(

@@ -167,8 +167,10 @@ def test_a_file_that_is_not_there_is_named(place: Path) -> None:
 
 
 def test_an_image_is_planned_of_the_variables_and_takes_flags_of_its_own(place: Path) -> None:
+    (place / "data").mkdir()
     settings = read(
-        'DOCK_ARGS="-v /data:/mnist_data:ro --network none --read-only --platform linux/arm64"\n',
+        f'DOCK_ARGS="-v {place}/data:/mnist_data:ro --network none '
+        '--read-only --platform linux/arm64"\n',
         IMAGEREPO="python:3.12",
         APTREQUIREMENTS='"curl vim"',
         PIPREQUIREMENTS='"numpy onnxruntime>=1.20"',
@@ -180,7 +182,7 @@ def test_an_image_is_planned_of_the_variables_and_takes_flags_of_its_own(place: 
     assert root is not None
     assert (root.image, root.network, root.read_only) == (None, Network.NONE, True)
     assert [(mount.source, mount.target, mount.read_only) for mount in root.mounts] == [
-        ("/data", "/mnist_data", True),
+        (str(place / "data"), "/mnist_data", True),
     ]
     assert settings.image is not None
     assert dict(settings.image.places)["PRERUN"] == "env.template:9"
@@ -249,6 +251,47 @@ def test_registries_of_this_machine_may_do_without_tls(
 def test_a_flag_that_means_nothing_in_an_image_is_named(place: Path) -> None:
     with pytest.raises(SpecError, match="DOCK_ARGS: the flag --isolation has no meaning"):
         read("DOCK_ARGS=--isolation=hyperv\n", IMAGEREPO="python:3.12")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-v /no/such:/data", "there is nothing to mount at /no/such"),
+        ("-v data", "`data`: the target `data` is not absolute"),
+        ("-v /etc:/data --mount type=bind,src=/usr,dst=/data", "two mounts are at /data"),
+        ("--device /dev/nosuch", "/dev/nosuch"),
+        ("--cpuset-cpus 4095", "CPU 4095 was asked for, but this host has"),
+        ("--cpu-quota 1000 --cpu-period 0", "it is above 0"),
+    ],
+)
+def test_what_no_image_can_change_is_refused_before_one_is_built(
+    place: Path, words: str, said: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        read(f'DOCK_ARGS="{words}"\n', IMAGEREPO="python:3.12")
+
+    assert str(caught.value).startswith("env.template:7: DOCK_ARGS: ")
+    assert said in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("in_image", [False, True])
+def test_the_flags_that_a_hint_names_are_all_taken(*, in_image: bool) -> None:
+    with pytest.raises(SpecError) as caught:
+        DockerArgs(in_image=in_image).take(["--nosuch"])
+
+    assert caught.value.hint is not None
+    named = caught.value.hint.removeprefix("known are ").split(", ")
+    assert {"--memory", "--user", "--env", "--cpu-quota", "--device-read-bps"} <= {*named}
+    assert ("--privileged" in named) is in_image
+    assert named == sorted(named)
+    refused = []
+    for flag in named:
+        try:
+            DockerArgs(in_image=in_image).take([flag, "x"])
+        except SpecError as error:
+            refused.append(str(error))
+    assert not [text for text in refused if text.startswith("the flag --")]
 
 
 def test_flags_of_docker_in_all_their_forms() -> None:
