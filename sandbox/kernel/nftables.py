@@ -29,8 +29,7 @@ _HOOK_NUMBER, _HOOK_PRIORITY = 1, 2
 _RULE_TABLE, _RULE_CHAIN, _RULE_EXPRESSIONS = 1, 2, 4
 
 _HOOK_PREROUTING, _HOOK_FORWARD, _HOOK_OUTPUT, _HOOK_POSTROUTING = 0, 2, 3, 4
-_PRIORITY_FIRST, _PRIORITY_DESTINATION_NAT = -300, -100
-_PRIORITY_FILTER, _PRIORITY_SOURCE_NAT = 0, 100
+_PRIORITY_DESTINATION_NAT, _PRIORITY_FILTER, _PRIORITY_SOURCE_NAT = -100, 0, 100
 _LOOPBACK, _LOOPBACK_BITS = 0x7F000000, 8
 
 
@@ -70,7 +69,6 @@ def make_table(  # noqa: PLR0913 - all that the rules are about
     rules = [*_list_published(veth, address, ports)]
     if ports:
         chains += [
-            _chain(table, "forged", "filter", (_HOOK_PREROUTING, _PRIORITY_FIRST)),
             _chain(table, "arriving", "nat", (_HOOK_PREROUTING, _PRIORITY_DESTINATION_NAT)),
             _chain(table, "leaving", "nat", (_HOOK_OUTPUT, _PRIORITY_DESTINATION_NAT)),
         ]
@@ -120,18 +118,10 @@ def _list_basic(veth: str, address: int, prefix: str, opened: Iterable[str]) -> 
 
 
 def _list_published(veth: str, address: int, ports: Sequence[PublishedPort]) -> Iterator[Rule]:
-    """Yield what lets others in by ports of the host's; before the rules that let nobody in.
-
-    The host's own programs come by its loopback: `private_network` lets these addresses pass the
-    pair, and what the run itself sends with such an address, which only a forger would, is dropped.
-    """
+    """Yield what lets others in by ports of the host's; before the rules that let nobody in."""
     if not ports:
         return
-    into = words.interface(words.META_IN, words.EQUAL, veth)
     out = words.interface(words.META_OUT, words.EQUAL, veth)
-    for place in (words.SOURCE, words.DESTINATION):
-        forged = words.address(place, _LOOPBACK, _LOOPBACK_BITS)
-        yield "forged", [*into, *forged, words.verdict(words.DROP)]
     for port in ports:
         here = words.to_this_host()
         if port.host_address != ANY_ADDRESS:

@@ -99,13 +99,28 @@ class PrivateNetwork:
                 opened=opened,
                 ports=self.ports,
             )
-            if any(port.host_address.startswith(_FROM_LOOPBACK) for port in self.ports):
-                doing = "let the host's loopback in (/proc/sys/net/ipv4/conf)"
-                forwarding.write_text(_LOCALNET.format(self._veth), "1")
+            self._let_loopback_in(self._links, index)
             self._look_for_others(self._filters)
             self._forget_old()
         except OSError as exc:
             _refuse(exc, doing)
+
+    def _let_loopback_in(self, link: Netlink, index: int) -> None:
+        """Let programs of the host come by its loopback; the run must not get there that way."""
+        if not any(port.host_address.startswith(_FROM_LOOPBACK) for port in self.ports):
+            return
+        from sandbox.kernel import ingress
+
+        try:
+            ingress.refuse_loopback(link, index)
+            forwarding.write_text(_LOCALNET.format(self._veth), "1")
+        except OSError as exc:
+            text = f"published ports cannot be reached by 127.0.0.1: {exc.strerror}"
+            hint = (
+                "use an address of the host's; `modprobe -a sch_ingress cls_bpf` may bring what "
+                "it takes, and /proc/sys has to be writable"
+            )
+            self.warnings.append((text, hint))
 
     def _forget_old(self) -> None:
         if not any(port.protocol == "udp" for port in self.ports):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -238,9 +240,17 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as victim:
 """
 WITHOUT_GUARD = """
 import sys
-from sandbox.kernel import nftables
-all_rules = nftables._list_published
-nftables._list_published = lambda *about: [r for r in all_rules(*about) if r[0] != "forged"]
+from sandbox.kernel import ingress
+ingress.refuse_loopback = lambda *_: None
+from sandbox.__main__ import main
+main()
+"""
+WITHOUT_FILTER = """
+import errno, sys
+from sandbox.kernel import ingress
+def refuse(*_):
+    raise OSError(errno.ENOENT, "no such filter")
+ingress.refuse_loopback = refuse
 from sandbox.__main__ import main
 main()
 """
@@ -262,6 +272,57 @@ def test_no_run_reaches_the_loopback_of_the_host(host: Host, state: str) -> None
 
     assert done.returncode == 0, done.stderr
     assert said == ("nothing\n" if state == "guarded" else "b'forge'\n")
+
+
+@pytest.mark.slow
+def test_not_even_one_whose_guard_is_killed_reaches_the_loopback(
+    host: Host, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    go, done = tmp_path / "go", tmp_path / "done"
+    wait = f"while [ ! -e {go} ]; do sleep 0.1; done"
+    script = f"echo ready; {wait}; {shlex.join([PYTHON, '-c', FORGE])} && touch {done}"
+    words = host.sandbox(*PRIVATE, "-p", "8001:7001", "--", "sh", "-c", script)
+    with (
+        serving(words) as run,
+        subprocess.Popen(
+            host.words(PYTHON, "-c", VICTIM),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as victim,
+    ):
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "up\n"
+        guards = subprocess.run(
+            ["pgrep", "-P", str(run.pid), "-f", "sandbox-guard"], capture_output=True, check=True
+        ).stdout
+        for pid in (run.pid, *map(int, guards.split())):
+            os.kill(pid, signal.SIGKILL)
+        run.wait()
+        go.touch()
+        wait_until(done.exists)
+        said = victim.communicate("go\n", timeout=100)[0]
+
+    assert said == "nothing\n"
+    host.run(*host.sandbox("clean")[2:], check=False)
+    wait_until(lambda: host.left() == CLEAN)
+
+
+@pytest.mark.slow
+def test_without_the_filter_there_is_no_way_by_the_loopback_and_a_warning(
+    host: Host, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.json"
+    flags = [*PRIVATE, "-p", "8001:7001", "-o", str(file), "--", *SERVER]
+    with serving(host.words(sys.executable, "-c", WITHOUT_FILTER, *flags)):
+        assert host.run(*knock(HOST_ADDRESS, 8001)).endswith(" 1000\n")
+        words = host.words(*knock("127.0.0.1", 8001))
+        done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+
+    assert done.returncode == 1
+    (warning,) = [w for w in json.loads(file.read_text())["warnings"] if w["code"] == "network"]
+    assert "127.0.0.1" in warning["text"]
+    assert "cls_bpf" in warning["hint"]
 
 
 @pytest.mark.slow
