@@ -186,8 +186,7 @@ def _why_copied(root_spec: RootSpec) -> str | None:
         return None
     if root_spec.writes_to is not None:
         raise SpecError(
-            "SANDBOX_OVERLAY=off: what a build changes can be told by an overlay only",
-            hint="leave the setting out for a build",
+            "SANDBOX_OVERLAY=off: a build's changes are told by overlays only", hint="unset it"
         )
     return "SANDBOX_OVERLAY=off"
 
@@ -311,8 +310,7 @@ def _has_init(spec: RunSpec, root_spec: RootSpec) -> bool:
         return root_spec.has_init or spec.wait_all
     if root_spec.has_init:
         raise SpecError(
-            "--init is the first process, and so is the host's with --pid host",
-            hint="leave one out",
+            "--init reaps as the first process: the host's with --pid host", hint="leave one out"
         )
     return False
 
