@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sandbox.environment.host import Prepared
-from sandbox.environment.network import find_own_network
 from sandbox.environment.system_calls import find_filter
 from sandbox.errors import HostError, SpecError
 from sandbox.kernel.capabilities import NAMES, read_held
@@ -21,7 +20,7 @@ from sandbox.kernel.in_place import can_be_apart
 from sandbox.kernel.landlock import describe_gaps
 from sandbox.kernel.libc import landlock_abi
 from sandbox.kernel.namespaces import flags_of
-from sandbox.records.enclosure import Enclosure, IdMap, InPlace, Network
+from sandbox.records.enclosure import Enclosure, IdMap, InPlace, Network, OwnNetwork
 from sandbox.records.light import replace
 from sandbox.records.program import MARKS_VARIABLE, Program
 from sandbox.records.result import RunWarning
@@ -85,6 +84,7 @@ def harden(prepared: Prepared, spec: RunSpec, asked: Harden, run_id: str) -> Pre
         warnings=(
             *prepared.warnings,
             *_warnings(writable, protections),
+            *_warn_of_names(spec),
             *_warn_of_hidden(program),
         ),
     )
@@ -116,7 +116,7 @@ def _take_apart(
         program,
         environment=environment,
         directory=workdir,
-        own_network=find_own_network(Network(spec.network), run_id, ids, ports=spec.ports),
+        own_network=_find_network(spec, run_id, ids),
         enclosure=Enclosure(
             in_place=place,
             ids=ids,
@@ -131,6 +131,15 @@ def _take_apart(
         return apart, reason
     enclosure = replace(apart.enclosure, in_place=InPlace(is_apart=False), ids=None, has_init=False)
     return replace(apart, enclosure=enclosure, own_network=None), reason
+
+
+def _find_network(spec: RunSpec, run_id: str, ids: IdMap | None) -> OwnNetwork | None:
+    kind = Network(spec.network)
+    if kind is Network.NONE:  # as most: there is nothing to find out
+        return OwnNetwork(kind=kind, ids=ids)
+    from sandbox.environment.network import find_own_network
+
+    return find_own_network(kind, run_id, ids, ports=spec.ports)
 
 
 def _why_not_apart(program: Program, ids: IdMap | None, own: tuple[int, int]) -> str | None:
@@ -264,6 +273,13 @@ def _warnings(
             text=f"the program can write to all of your home directory {home}",
             hint="start it in a directory of its own, or name one with --workdir",
         )
+
+
+def _warn_of_names(spec: RunSpec) -> Iterator[RunWarning]:
+    if spec.network == Network.PRIVATE:
+        from sandbox.environment.network import warn_of_host_names
+
+        yield from warn_of_host_names(Network.PRIVATE)
 
 
 def _warn_of_hidden(program: Program) -> Iterator[RunWarning]:

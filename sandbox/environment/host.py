@@ -102,13 +102,11 @@ def prepare(spec: RunSpec, host: Host, run_id: str, home: Path) -> Prepared:
         rlimits=rlimits,
     )
     prepared = Prepared(program=program, thread_hints=hints, reports=reports)
-    if spec.network != "host":
-        prepared = _with_own_network(prepared, spec, run_id)
     if spec.harden is not None:
         from sandbox.environment.harden import harden
 
-        prepared = harden(prepared, spec, spec.harden, run_id)
-    return prepared
+        return harden(prepared, spec, spec.harden, run_id)
+    return prepared if spec.network == "host" else _with_own_network(prepared, spec, run_id)
 
 
 def _with_own_network(prepared: Prepared, spec: RunSpec, run_id: str) -> Prepared:

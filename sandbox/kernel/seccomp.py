@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from collections.abc import Collection
-from typing import Any, ClassVar
 
 from sandbox.kernel.capabilities import KEPT
 from sandbox.kernel.libc import library as _libc
@@ -22,8 +22,8 @@ _SECCOMP_SET_MODE_FILTER = 1
 _SECCOMP_FILTER_FLAG_SPEC_ALLOW = 4
 
 
-class _Program(ctypes.Structure):
-    _fields_: ClassVar[Any] = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+_PROGRAM = struct.Struct("@HP")
+"""`struct sock_fprog`: how many instructions, and where they are."""
 
 
 def default_filter(capabilities: Collection[str]) -> bytes | None:
@@ -74,7 +74,8 @@ class Filter:
 
     def __init__(self, code: bytes) -> None:
         """Take the program as `assemble` returns it."""
-        self._program = _Program(count_instructions(code), code)
+        self._code = ctypes.create_string_buffer(code, len(code))
+        self._program = _PROGRAM.pack(count_instructions(code), ctypes.addressof(self._code))
         self._call = _CALLS.get(os.uname().machine)
 
     def enforce(self) -> None:
@@ -83,7 +84,7 @@ class Filter:
         Raises:
             OSError: the kernel has no filters, or privileges can still be gained.
         """
-        program = ctypes.byref(self._program)
+        program = self._program
         if self._call is not None:
             # Before Linux 5.16 a filter would slow the program down (SSBD) unless told not to.
             result = _libc.syscall(
