@@ -375,13 +375,18 @@ def test_a_plain_user_reaches_the_server_through_pasta(
         pytest.skip("`ip` is not installed")
 
     name = plain_home / "r.json"
-    done = plain("run", "-q", "--network", "private", "-o", name, "--", "sh", "-c", show)
-
-    assert done.returncode == 0, done.stderr
-    seen, _, links = done.stdout.split("\n", 2)
-    assert seen == HOST_ADDRESS
-    found = network(json.loads(name.read_text()))
-    assert found == in_docker_words(json.loads(links)[0]["stats64"])
+    for _ in range(5):  # the kernel itself may tell of multicast after `ip` has looked
+        done = plain(
+            "run", "-q", "--network", "private", "-o", name, "--force", "--", "sh", "-c", show
+        )
+        assert done.returncode == 0, done.stderr
+        seen, _, links = done.stdout.split("\n", 2)
+        assert seen == HOST_ADDRESS
+        found = network(json.loads(name.read_text()))
+        shown = in_docker_words(json.loads(links)[0]["stats64"])
+        if found == shown:
+            break
+    assert found == shown
     assert found["rx_bytes"] > 20_000
 
 
