@@ -1,13 +1,13 @@
 """A plain command line read without typer, whose import takes as long as the rest of a launch.
 
 What is read here means what typer would make of it; all else is left to typer: mistakes, `--help`,
-flags set by variables, several short flags in one word, values that begin with `-` or are empty.
+several short flags in one word, values that begin with `-` or are empty.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from types import NoneType
@@ -32,10 +32,9 @@ def read(function: Callable[..., None], arguments: Sequence[str]) -> dict[str, A
     """
     declared = declared_in(function)
     flags = {name: (kind, one) for name, kind, one in declared if isinstance(one, Flag)}
-    if any(flag.envvar is not None and flag.envvar in os.environ for _, flag in flags.values()):
-        return None
     try:
         texts, words = _split(arguments, flags)
+        texts |= _texts_of_variables(flags, texts)
         values = {name: _value(given, *flags[name]) for name, given in texts.items()}
     except _NotPlainError:
         return None
@@ -84,6 +83,20 @@ def _text(spelled: str, given: list[str], rest: Iterator[str], kind: Any, flag: 
     if not given[0] or given[0].startswith("-"):
         raise _NotPlainError
     return given[0]
+
+
+def _texts_of_variables(
+    flags: dict[str, tuple[Any, Flag]], given: Collection[str]
+) -> dict[str, list[str]]:
+    """Return the texts of flags that are not given but set by a variable."""
+    texts = {}
+    for name, (kind, flag) in flags.items():
+        text = None if flag.envvar is None or name in given else os.environ.get(flag.envvar)
+        if text:
+            if kind is bool:  # of which typer knows many words
+                raise _NotPlainError
+            texts[name] = [text]
+    return texts
 
 
 def _value(texts: list[str], kind: Any, flag: Flag) -> Any:

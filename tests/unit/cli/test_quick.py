@@ -131,7 +131,36 @@ def test_the_rest_is_left_to_typer(line: str) -> None:
     assert quick.read(run, line.split()) is None
 
 
-def test_so_is_a_flag_that_a_variable_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+VARIABLES = [flag.envvar for _, _, flag in declared_in(run) if getattr(flag, "envvar", None)]
+
+
+@given(
+    st.dictionaries(st.sampled_from(VARIABLES), st.sampled_from([*TEXTS, "true", "maybe"])),
+    st.sampled_from([[], ["--memory", "1g"], ["--cpus", "2", "--strict"], ["--summary=never"]]),
+)
+@settings(deadline=None, max_examples=200)
+def test_what_variables_set_means_what_typer_makes_of_it(
+    variables: dict[str, str], arguments: list[str]
+) -> None:
+    with mock.patch.dict(os.environ, variables):
+        values = values_by_us(arguments)
+
+        if values is not None:
+            assert values == values_by_typer(arguments)
+
+
+def test_a_variable_sets_a_flag_that_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_MEMORY", "64m")
+    monkeypatch.setenv("SANDBOX_SUMMARY", "")
+
+    assert quick.read(run, ["--", "true"]) == {"memory": 64 << 20, "command": ["true"]}
+    assert quick.read(run, ["-m", "1k", "true"]) == {"memory": 1 << 10, "command": ["true"]}
+
+
+@pytest.mark.parametrize(("name", "text"), [("SANDBOX_STRICT", "1"), ("SANDBOX_CPUS", "many")])
+def test_a_variable_that_is_not_plain_is_left_to_typer(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, text)
 
     assert quick.read(run, ["--", "true"]) is None
