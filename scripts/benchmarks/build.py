@@ -1,4 +1,4 @@
-"""A second build that has nothing to do, of many Dockerfiles; one new step beside Docker's."""
+"""Second builds that have nothing to do, of many Dockerfiles; builds beside Docker's."""
 
 from __future__ import annotations
 
@@ -9,26 +9,41 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 
 import _docker
 from _cli import Cli, cli
-from _measure import Options, Pairs, Result, SkippedError, in_turns, progress, skipped
+from _measure import Options, Pairs, Result, Side, SkippedError, in_turns, progress, skipped
 from launch import timed
 
 BAR_MS = 500.0
 _TESTS = Path(__file__).resolve().parents[2] / "tests"
-_WHAT = "a second build, all of it from the cache"
-_STEP = "a build with one new `RUN true`"
+_SECONDS = "second builds"
+_ROUNDS = 3
+"""Of each Dockerfile's second build; there are many."""
+_STEPS = """\
+FROM box AS made
+WORKDIR /src
+COPY dir .
+RUN cat b.txt sub/c.txt >whole && mkdir -m 750 out
+RUN for n in 1 2 3 4 5 6 7 8; do echo $n >out/$n; done
+FROM box
+ENV MODE=fast
+COPY --from=made /src /app
+COPY a.txt /app/
+RUN chown -R alice:alice /app && rm /bin/true
+CMD cat /app/whole
+"""
 
 
 def measure(options: Options) -> Iterator[Result]:
-    """Yield the slowest of all second builds, then one beside `docker build`."""
+    """Yield the slowest of all second builds, then builds beside `docker build`."""
     if os.geteuid() != 0:
-        yield skipped("build", _WHAT, "the files are those of the tests beside Docker, for root")
+        yield skipped("build", _SECONDS, "the files are those of the tests beside Docker, for root")
         return
     with ExitStack() as stack:
         ours = stack.enter_context(cli())
@@ -40,7 +55,7 @@ def measure(options: Options) -> Iterator[Result]:
         except BaseException as reason:
             if type(reason).__name__ != "Skipped":
                 raise
-            yield skipped("build", _WHAT, reason)
+            yield skipped("build", _SECONDS, reason)
             return
         _do(ours, "load", "-q", str(box))
         yield _second_builds(ours, context, options)
@@ -48,7 +63,7 @@ def measure(options: Options) -> Iterator[Result]:
             docker = stack.enter_context(_docker.daemon())
             yield from _beside_docker(ours, docker, box, context, options)
         except SkippedError as reason:
-            yield skipped("build", f"{_STEP} beside `docker build`", reason)
+            yield skipped("build", "builds beside `docker build`", reason)
 
 
 def _kit() -> ModuleType:
@@ -76,7 +91,7 @@ def _do(ours: Cli, *words: str) -> None:
 def _second_builds(ours: Cli, context: Path, options: Options) -> Result:
     found: dict[str, float] = {}
     files = sorted((_TESTS / "fixtures/builds").glob("*.Dockerfile"))
-    rounds = max(3, min(options.pairs, 5))
+    rounds = min(options.pairs, _ROUNDS)
     for number, file in enumerate(files):
         progress(f"{number + 1} of {len(files)}: {file.stem}")
         if file.name.startswith("failing-"):
@@ -92,7 +107,7 @@ def _second_builds(ours: Cli, context: Path, options: Options) -> Result:
     slowest = max(found, key=lambda name: found[name])
     return Result(
         benchmark="build",
-        what=f"{_WHAT}: the slowest of {len(found)} Dockerfiles, {slowest}",
+        what=f"{_SECONDS} of {len(found)} Dockerfiles, all from the cache; the slowest, {slowest}",
         unit="ms",
         ours=found[slowest],
         bar=f"{BAR_MS:g} ms",
@@ -106,20 +121,39 @@ def _beside_docker(
     ours: Cli, docker: _docker.Docker, box: Path, context: Path, options: Options
 ) -> Iterator[Result]:
     subprocess.run(docker.command("load", "-i", str(box)), check=True, capture_output=True)
-    (context / "Dockerfile").write_text("FROM box\nCOPY dir /dir\nRUN true\n")
-    words = ("build", "-q", "--network", "none", "-t", "built", str(context))
     theirs = {**os.environ, "DOCKER_BUILDKIT": "0"}
-    for what, flags in ((_WHAT, ()), (_STEP, ("--no-cache",))):
+    changed = f"{_STEPS}COPY changing /\nRUN cat /changing\n"
+    for what, text, prepare, flags in (
+        ("a first build: two stages, 4 `COPY`, 3 `RUN`", _STEPS, None, ("--no-cache",)),
+        ("the same again, nothing changed", _STEPS, None, ()),
+        ("a file changed: one `COPY` and one `RUN` anew", changed, _change, ()),
+    ):
+        (context / "Dockerfile").write_text(text)
+        (context / "changing").write_text("")
+        words = ("build", "-q", *flags, "--network", "none", "-t", "built", str(context))
         sides = {
-            "ours": timed(_image(ours, *words[:1], *flags, *words[1:]), ours.environment),
-            "theirs": timed(docker.command(*words[:1], *flags, *words[1:]), theirs),
+            "ours": _after(prepare, context, timed(_image(ours, *words), ours.environment)),
+            "docker build": _after(prepare, context, timed(docker.command(*words), theirs)),
         }
         for side in sides.values():
             side()
         measured = in_turns(sides, options.pairs)
-        yield Pairs(measured["ours"], measured["theirs"]).result(
-            benchmark="build",
-            what=f"{what}, beside `docker build`",
-            unit="ms",
-            peer_name="theirs",
+        yield Pairs(measured["ours"], measured["docker build"]).result(
+            benchmark="build", what=what, unit="ms", peer_name="docker build"
         )
+
+
+def _change(context: Path) -> None:
+    (context / "changing").write_text(str(time.monotonic_ns()))
+
+
+def _after(prepare: Callable[[Path], None] | None, context: Path, side: Side) -> Side:
+    """Return a side before whose clock starts something is prepared."""
+    if prepare is None:
+        return side
+
+    def measured() -> float:
+        prepare(context)
+        return side()
+
+    return measured
