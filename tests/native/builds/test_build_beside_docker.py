@@ -125,6 +125,8 @@ def ours(box: Path) -> Iterator[Ours]:
         loaded = found.run("image", "load", "-q", archive)
         assert loaded.returncode == 0, loaded.stderr
         yield found
+        pruned = found.run("image", "prune", "--all")  # files of lent ids are not ours to remove
+        assert pruned.returncode == 0, pruned.stderr
 
 
 @pytest.fixture(scope="module")
