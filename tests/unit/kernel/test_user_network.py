@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sandbox.errors import HostError
 from sandbox.kernel.user_network import find_carrier, has_default_route, has_default_route6
+from sandbox.records.ports import PublishedPort
 
 HEAD = b"Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 LOCAL = b"eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
@@ -38,6 +39,26 @@ def test_pasta_is_preferred_and_lets_nothing_in(
     assert words[-1] == "42"
     assert words.count("none") == 4
     assert "--no-map-gw" in words
+
+
+def test_pasta_lets_in_by_the_ports_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", programs(tmp_path, "pasta"))
+    ports = [
+        PublishedPort(container_port=80, host_port=8080),
+        PublishedPort(container_port=81, host_port=8081, host_address="127.0.0.1"),
+    ]
+
+    words = " ".join(find_carrier(42, ports))
+
+    assert "-t 0.0.0.0/8080:80 -t 127.0.0.1/8081:81 -u none -T none -U none" in words
+
+
+def test_slirp_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", programs(tmp_path, "slirp4netns"))
+
+    with pytest.raises(HostError, match="published by `pasta`") as caught:
+        find_carrier(42, [PublishedPort(container_port=80, host_port=8080)])
+    assert "apt install passt" in (caught.value.hint or "")
 
 
 def test_slirp_will_do_and_does_not_reach_the_hosts_loopback(
