@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 Build = Callable[..., Any]
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/builds"
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -107,6 +108,31 @@ def test_with_lent_ids_it_is_as_for_root(
     assert lent("image", "prune", "--all").returncode == 0
     left = [path for path in (plain_home / "sandbox-home/images").rglob("*") if path.is_file()]
     assert {path.parent.name for path in left} <= {"locks", "images"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["users", "user-writes", "kinds-of-files", "stages"])
+def test_what_needs_other_ids_comes_to_the_same(
+    build: Build,
+    cli: Build,
+    lent: Build,
+    prepared: Callable[[str], Path],
+    plain_home: Path,
+    name: str,
+) -> None:
+    text = (FIXTURES / f"{name}.Dockerfile").read_text()
+    theirs = prepared(text)
+    by_root = build(text, "--network", "none")
+    by_plain = lent("image", "build", "--network", "none", "-t", "built", theirs)
+
+    assert by_root.status == by_plain.returncode == 0, by_root.stderr + by_plain.stderr
+    words = ("run", "-q", "--network", "none", "--image", "built")
+    assert lent(*words).stdout == cli(*words).stdout
+    saved = [plain_home / "ours.tar", plain_home / "theirs.tar"]
+    assert cli("image", "save", "built", "-o", saved[0]).status == 0
+    assert lent("image", "save", "built", "-o", saved[1]).returncode == 0
+    assert owners_in(saved[0]) == owners_in(saved[1])
+    assert lent("image", "prune", "--all").returncode == 0
 
 
 @pytest.mark.slow
