@@ -62,5 +62,8 @@ def _refusal(port: PublishedPort, exc: OSError) -> HostError:
             "(/proc/sys/net/ipv4/ip_unprivileged_port_start)",
         )
     if exc.errno == errno.EADDRNOTAVAIL:
-        return HostError(f"{said}: {port.host_address} is no address of this host")
-    return HostError(f"{said}: {exc.strerror or exc}")
+        return HostError(
+            f"{said}: {port.host_address} is no address of this host",
+            hint="`ip address` lists them; without an address it is published on all",
+        )
+    return HostError(f"{said}: {exc.strerror or exc}", hint=f"any free one: `-p {port.inside}`")

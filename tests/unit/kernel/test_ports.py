@@ -63,8 +63,9 @@ def test_the_error_says_why(monkeypatch: pytest.MonkeyPatch, code: int, said: st
             raise OSError(code, "no buffer space")
 
     monkeypatch.setattr(socket, "socket", Refusing)
-    with ExitStack() as held, pytest.raises(HostError, match=said):
+    with ExitStack() as held, pytest.raises(HostError, match=said) as caught:
         reserve([port(8080)], held)
+    assert caught.value.hint
 
 
 def test_more_ports_than_a_batch_holds_are_refused() -> None:
