@@ -95,7 +95,8 @@ def test_everybody_comes_in_by_a_published_port(host: Host) -> None:
 
 
 def test_a_run_reaches_itself_by_its_published_port(host: Host) -> None:
-    inside = f"{' '.join(SERVER)} & sleep 0.5; {' '.join(knock(HOST_ADDRESS, 8001))}; kill $!"
+    knocking = shlex.join(knock(HOST_ADDRESS, 8001))
+    inside = f"{shlex.join(SERVER)} & until {knocking}; do sleep 0.1; done 2>/dev/null; kill $!"
 
     said = host.run(*host.sandbox(*PRIVATE, "-p", "8001:7001", "--", "sh", "-c", inside)[2:])
 
