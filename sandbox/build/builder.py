@@ -134,11 +134,17 @@ class Builder:
         return self.bases.scratch(planned.platform)
 
     def do(
-        self, state: ImageState, key: str, text: str, make: Callable[[], LayerMeta | None]
+        self,
+        state: ImageState,
+        key: str,
+        text: str,
+        make: Callable[[], LayerMeta | None],
+        *,
+        comment: str = "",
     ) -> None:
         """Do a step that makes a layer, or take what it has made before; others who want it wait.
 
-        What changes nothing makes none.
+        What changes nothing makes none. The `comment` stands in the image's history.
 
         Raises:
             SandboxError: it failed; that is not remembered.
@@ -161,7 +167,7 @@ class Builder:
             state.advance(key, step.created, text)
         else:
             tree = self.ingest.store.layer_path(layer.diff_id) / TREE
-            state.advance(key, step.created, text, (layer, tree))
+            state.advance(key, step.created, text, (layer, tree), comment=comment)
 
     def _find(self, key: str) -> Step | None:
         return self._cache.find(key) if self.options.use_cache else None

@@ -42,9 +42,10 @@ _LONGEST_LINE = 1 << 16
 _TAIL = 20
 """Lines of a step's output that its error repeats."""
 _NOTE = (
-    "note: there is one user only inside: to give files to others seems to succeed, but they stay "
-    "root's; ranges in /etc/subuid and /etc/subgid give more users"
+    "note: there is one user only inside: to give files to others, or to become them, seems to "
+    "succeed, but all stays root's; ranges in /etc/subuid and /etc/subgid give more users"
 )
+_COMMENT = "sandbox: built by one user only; files that this step gave to others stayed its own"
 _BEYOND = (
     "note: {count} files are root's while the steps run, such as /{path}, which is {uid}:{gid}'s: "
     "larger ranges in /etc/subuid and /etc/subgid have room for them"
@@ -94,6 +95,11 @@ class Runner:
     def is_single(self) -> bool:
         """Return whether there is one user only inside."""
         return self._ids is not None and self._ids.is_single
+
+    @property
+    def comment(self) -> str:
+        """Return what the history of the image is to say of each step; often nothing."""
+        return _COMMENT if self.is_single else ""
 
     @contextmanager
     def work_directory(self) -> Iterator[Path]:

@@ -187,12 +187,15 @@ class StageBuild:
             for mount in mounts
             if mount.kind == "bind" or (mount.kind == "cache" and mount.from_stage is not None)
         ]
-        key = state.next_key("RUN", argv, arguments, network, mounts, documents, shown)
+        comment = builder.runner.comment
+        # What was made for one user only is not what others want who have more.
+        lone = [comment] if comment else []
+        key = state.next_key("RUN", argv, arguments, network, mounts, documents, shown, *lone)
 
         def make() -> LayerMeta | None:
             return self._execute(run, mounts, {**proxies, **arguments}, network)
 
-        builder.do(state, key, f"RUN {' '.join(argv)}", make)
+        builder.do(state, key, f"RUN {' '.join(argv)}", make, comment=comment)
 
     def _shown(self, run: syntax.Run, mount: syntax.Mount) -> tuple[View[Any], list[str] | None]:
         return self._view(run, mount.from_stage)

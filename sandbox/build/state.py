@@ -116,11 +116,19 @@ class ImageState:
         return key_of(self.key, *parts)
 
     def advance(
-        self, key: str, created: str, text: str, layer: tuple[LayerMeta, Path] | None = None
+        self,
+        key: str,
+        created: str,
+        text: str,
+        layer: tuple[LayerMeta, Path] | None = None,
+        *,
+        comment: str = "",
     ) -> None:
         """Note a step that is done, with the layer and the tree that it has made."""
         self.key, self.created = key, created
         entry: dict[str, Any] = {"created": created, "created_by": text}
+        if comment:
+            entry["comment"] = comment
         if layer is None:
             entry["empty_layer"] = True
         else:

@@ -72,6 +72,14 @@ def lent(many_users: Build, plain_home: Path) -> Build:
     return load
 
 
+def config_in(archive: Path) -> dict[str, Any]:
+    """Return what an image says of itself."""
+    with tarfile.open(archive) as outer:
+        manifest = json.load(outer.extractfile("manifest.json"))[0]  # type: ignore[arg-type]
+        config: dict[str, Any] = json.load(outer.extractfile(manifest["Config"]))  # type: ignore[arg-type]
+    return config
+
+
 def owners_in(archive: Path) -> dict[str, tuple[int, int]]:
     """Return whose the files of an image are in its topmost layers, as another machine reads it."""
     found: dict[str, tuple[int, int]] = {}
@@ -190,6 +198,23 @@ def test_without_lent_ids_what_is_given_keeps_its_owner_in_the_image(
     alice = (1000, 1000)
     assert (owners["dir"], owners["dir/new"], owners["dir/b.txt"]) == (alice, (0, 0), alice)
     assert (owners["home/alice"], owners["home/alice/of-alice"]) == (alice, alice)
+    comments = [entry.get("comment", "") for entry in config_in(archive)["history"]]
+    assert ["one user only" in comment for comment in comments].count(True) == 2
+
+
+def test_what_one_user_has_built_is_built_anew_with_lent_ids(
+    plain_user: Build, lent: Build, prepared: Callable[[str], Path]
+) -> None:
+    theirs = prepared("FROM box\nRUN touch /x && chown alice /x && stat -c %U /x\n")
+    assert lent("image", "ls").returncode == 0
+    alone = plain_user("python", "-m", "sandbox", "image", "build", "-t", "built", theirs)
+
+    many = lent("image", "build", "-t", "built", theirs)
+
+    assert " root\n" in alone.stderr
+    assert "seems to succeed" in alone.stderr
+    assert " alice\n" in many.stderr
+    assert many.stderr.endswith("0 from the cache\n")
 
 
 @pytest.mark.slow
