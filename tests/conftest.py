@@ -28,6 +28,7 @@ PROJECT = TESTS.parent
 CGROUP = Path("/sys/fs/cgroup")
 NEEDED_CONTROLLERS = {"cpu", "memory", "pids"}
 PLAIN_UID = 65534  # nobody
+PATIENCE_SECONDS = 120 if "SANDBOX_GUEST" in os.environ else 30  # for a command that may hang
 SETTLE_SECONDS = 2.0  # what ends on its own within this time was not left behind
 
 # Every process that a test starts inherits it, however it daemonizes.
@@ -51,7 +52,7 @@ Command = Callable[..., Completed]
 def run_command(
     command: Sequence[str | Path],
     *,
-    timeout: float = 30,
+    timeout: float = PATIENCE_SECONDS,
     stdin: str | None = None,
     env: dict[str, str] | None = None,
     cwd: Path | None = None,

@@ -61,5 +61,5 @@ def test_alice_infers_in_a_debian(
     short = cli("run", "-q", "--memory", "64m", *words, timeout=200)
 
     assert short.status == 137, short.stderr
-    assert cli("image", "rm", "infer:1").status == 0
+    assert cli("image", "rm", "infer:1", timeout=200).status == 0
     assert not any((sandbox_home / "images/layers").iterdir())

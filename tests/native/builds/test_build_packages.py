@@ -208,25 +208,19 @@ def test_a_plain_user_installs_packages(
     shutil.copy(debian, archive)
     context = plain_place / "context"
     context.mkdir()
-    (context / "Dockerfile").write_text(dockerfile(packages))
-    for path in (archive, context, context / "Dockerfile") if AS_ROOT else ():
+    for path in (archive, context) if AS_ROOT else ():
         os.chown(path, 65534, 65534)
     loaded = plainly("image", "load", "-q", "-t", "debian", archive, timeout=400)
     assert loaded.status == 0, loaded.stderr
-    words = ("image", "build", "-t", "built", context)
+    # One gives a file to another group, by a lent id or with a filter that says all went well; on
+    # an emulated server that one alone takes a minute.
+    for package in ("test-owner",) if ON_SERVER else (NAME, "test-owner"):
+        (context / "Dockerfile").write_text(dockerfile(packages, package))
 
-    built = plainly(*words, timeout=300)
+        built = plainly("image", "build", "-t", "built", context, timeout=300)
 
-    is_closed = "user namespaces may be closed" in built.stderr
-    need_kernel(not is_closed, "a plain user may make no user namespace here")
-    assert built.status == 0, built.stderr
-    done = plainly("run", "-q", "--image", "built")
-    assert done.stdout == "greets\nfrom a wheel\n", done.stderr
-
-    (context / "Dockerfile").write_text(dockerfile(packages, "test-owner"))
-    owned = plainly(*words, timeout=300)
-
-    # With ranges of ids that are lent to the user, or with a filter that says all went well.
-    assert owned.status == 0, owned.stderr
-    done = plainly("run", "-q", "--image", "built")
-    assert done.stdout == "greets\nfrom a wheel\n", done.stderr
+        is_closed = "user namespaces may be closed" in built.stderr
+        need_kernel(not is_closed, "a plain user may make no user namespace here")
+        assert built.status == 0, built.stderr
+        done = plainly("run", "-q", "--image", "built")
+        assert done.stdout == "greets\nfrom a wheel\n", done.stderr

@@ -73,7 +73,6 @@ def test_a_hardened_run_has_temporary_files_of_its_own(hardened: Attempt) -> Non
         assert hardened("create", path) == "done"
 
 
-@pytest.mark.also_on_server
 def test_a_hardened_run_reaches_nobody(hardened: Attempt, place: Path) -> None:
     runtime = Path("/run") if AS_ROOT else Path("/run/user", str(os.getuid()))
     if not runtime.is_dir():
