@@ -7,6 +7,7 @@ twice may lead to two places.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import struct
@@ -45,6 +46,7 @@ NOEXEC = 0x8
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_IN_ROOT = 0x10
+_RESOLVE_IN_ROOT_ALONE = _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS
 
 _MS_REC = 0x4000
 _MS_SLAVE = 0x80000
@@ -78,6 +80,16 @@ def check(result: int) -> int:
     return result
 
 
+def find_in(root_fd: int, path: bytes, flags: int) -> int | None:
+    """Do as `open_in` without links; return None if nothing is there.
+
+    Raises:
+        OSError: likewise, for other reasons.
+    """
+    result = _open_in(root_fd, path, flags, _RESOLVE_IN_ROOT_ALONE | _RESOLVE_NO_SYMLINKS)
+    return None if result < 0 and ctypes.get_errno() == errno.ENOENT else check(result)
+
+
 def open_in(root_fd: int, path: bytes, flags: int, *, follow: bool = True) -> int:
     """Open `path` with the directory `root_fd` as its root: neither links nor `..` lead out of it.
 
@@ -90,10 +102,14 @@ def open_in(root_fd: int, path: bytes, flags: int, *, follow: bool = True) -> in
     Raises:
         OSError: as of `open`; ELOOP for a link of /proc that leads elsewhere.
     """
-    resolve = _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS
-    resolve |= 0 if follow else _RESOLVE_NO_SYMLINKS
+    resolve = _RESOLVE_IN_ROOT_ALONE | (0 if follow else _RESOLVE_NO_SYMLINKS)
+    return check(_open_in(root_fd, path, flags, resolve))
+
+
+def _open_in(root_fd: int, path: bytes, flags: int, resolve: int) -> int:
     how = _OPEN_HOW.pack(flags | os.O_CLOEXEC, 0, resolve)
-    return _call(_SYS_OPENAT2, root_fd, path, how, ctypes.c_size_t(len(how)))
+    size = ctypes.c_size_t(len(how))
+    return int(_libc.syscall(ctypes.c_long(_SYS_OPENAT2), root_fd, path, how, size))
 
 
 def unshare(flags: int) -> None:

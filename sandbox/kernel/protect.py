@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from contextlib import suppress
 
 from sandbox.kernel import mount_calls as calls
 from sandbox.kernel.mount_calls import NODEV, NOEXEC, NOSUID, RDONLY
@@ -40,19 +39,19 @@ def protect(root_fd: int, say: Say) -> None:
     """
     for path in _MASKED:
         say(path)
-        with suppress(FileNotFoundError):
-            _mask(root_fd, path)
+        place = calls.find_in(root_fd, path, os.O_PATH)
+        if place is not None:
+            _mask(root_fd, place)
     for path in _READ_ONLY:
         say(path)
-        with suppress(FileNotFoundError):
-            place = calls.open_in(root_fd, path, os.O_PATH, follow=False)
+        place = calls.find_in(root_fd, path, os.O_PATH)
+        if place is not None:
             copy = calls.copy_mount(place, recursive=True)
             calls.restrict_mount(copy, _PLAIN | RDONLY, recursive=True)
             calls.put_mount(copy, place)
 
 
-def _mask(root_fd: int, path: bytes) -> None:
-    place = calls.open_in(root_fd, path, os.O_PATH, follow=False)
+def _mask(root_fd: int, place: int) -> None:
     if stat.S_ISDIR(os.fstat(place).st_mode):
         calls.put_mount(calls.new_mount(b"tmpfs", [(b"size", b"4k")], _PLAIN | RDONLY), place)
         return
