@@ -21,6 +21,7 @@ from sandbox.kernel.guard import inheritable_fds
 from sandbox.kernel.ports import reserve
 from sandbox.kernel.processes import read_file
 from sandbox.kernel.signals import keep_exit_statuses
+from sandbox.records.light import replace
 from sandbox.records.ports import PublishedPort
 
 _SHELL = "/bin/sh"
@@ -61,8 +62,7 @@ class UserNetwork:
             KernelError: no process can be started.
         """
         self.close()  # a child before this one did not get so far
-        with ExitStack() as reserved:  # found, and left for the carrier to take
-            self.ports = reserve(self._asked, reserved)
+        self.ports = _find_ports(self._asked)
         command = find_carrier(pid, self.ports)
         self._start(command)
         deadline = time.monotonic() + _PATIENCE_SEC
@@ -156,6 +156,25 @@ def find_carrier(pid: int, ports: Sequence[PublishedPort] = ()) -> list[str]:
         "a private network without root takes `pasta` or `slirp4netns`, and neither is here",
         hint=_HINT,
     )
+
+
+def _find_ports(asked: Sequence[PublishedPort]) -> tuple[PublishedPort, ...]:
+    """Find the ports, and leave them for the carrier to take.
+
+    Where any will do for UDP it is the run's own number, if that is free: by the host's loopback
+    pasta of 2023 answers from no other.
+    """
+    same = [
+        replace(port, host_port=port.container_port)
+        if port.protocol == "udp" and port.host_port is None
+        else port
+        for port in asked
+    ]
+    if same != [*asked]:
+        with ExitStack() as reserved, suppress(HostError):
+            return reserve(same, reserved)
+    with ExitStack() as reserved:
+        return reserve(asked, reserved)
 
 
 def _doors(flag: str, protocol: str, ports: Sequence[PublishedPort]) -> list[str]:

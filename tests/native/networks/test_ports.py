@@ -362,13 +362,14 @@ def test_a_plain_user_publishes_by_pasta(
         pytest.skip("`pasta` (passt) is not installed")
     script = plain_home / "server.py"
     script.write_text((HERE / "server.py").read_text())
-    flags = ["-p", "8001:7001", "-p", "7002:7002/udp", "-p", "127.0.0.1::7001", "--name", "web"]
+    flags = ["-p", "8001:7001", "-p", "7002/udp", "-p", "127.0.0.1::7001", "--name", "web"]
     server = [plain_python, "-I", "-S", str(script), "0.0.0.0"]
 
     with serving([*plain_words, *PRIVATE, *flags, "--", *server], cwd=plain_home):
         view = json.loads(plain("inspect", "web").stdout)[0]["NetworkSettings"]["Ports"]
         free = int(view["7001/tcp"][1]["HostPort"])
         assert view["7001/tcp"][0] == {"HostIp": "0.0.0.0", "HostPort": "8001"}
+        assert view["7002/udp"] == [{"HostIp": "0.0.0.0", "HostPort": "7002"}]
         for port in (8001, free):
             assert host.run(*knock("127.0.0.1", port)).endswith(" 1000\n")
         assert host.run(*knock("127.0.0.1", 7002, "udp")) == "echoed\n"
