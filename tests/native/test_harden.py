@@ -123,7 +123,7 @@ def series(name: str, work: Path, outside: Path) -> list[str]:
     return {
         "bench": ["-r", "1", "-w", "0", "--", "sh", "-c", text],
         "sweep": ["--cpus", "1", "-r", "1", "--", "sh", "-c", text],
-        "budget": ["--proofs", "1", "--precision", "64m", "--", "sh", "-c", text],
+        "budget": ["--proofs", "1", "--slower-than", "1000", "--", "sh", "-c", text],
         "profile": ["-e", str(work / "env.template")],
     }[name]
 
