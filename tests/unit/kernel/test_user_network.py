@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.errors import HostError
-from sandbox.kernel.user_network import find_carrier, has_default_route, has_default_route6
+from sandbox.kernel.ports import reserve
+from sandbox.kernel.user_network import (
+    _find_ports,
+    find_carrier,
+    has_default_route,
+    has_default_route6,
+)
+from sandbox.records.light import replace
 from sandbox.records.ports import PublishedPort
 
 HEAD = b"Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
@@ -51,6 +59,18 @@ def test_pasta_lets_in_by_the_ports_alone(tmp_path: Path, monkeypatch: pytest.Mo
     words = " ".join(find_carrier(42, ports))
 
     assert "-t 0.0.0.0/8080:80 -t 127.0.0.1/8081:81 -u none -T none -U none" in words
+
+
+def test_a_free_port_of_udp_is_the_same_one_if_it_is_free() -> None:
+    asked = PublishedPort(container_port=1, protocol="udp", host_address="127.0.0.1")
+    with ExitStack() as held:
+        (one,) = reserve([asked], held)
+        taken = replace(one, container_port=one.host_port or 0, host_port=None)
+        (other,) = _find_ports([taken])
+    (same,) = _find_ports([taken])
+
+    assert same.host_port == taken.container_port
+    assert other.host_port not in {None, taken.container_port}
 
 
 def test_slirp_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
