@@ -111,6 +111,7 @@ def refuse_if_stopped() -> None:
 
 
 def preload() -> None:
-    """Load what a run in a scope will need in any case, while it has to wait for systemd."""
-    for name in ("kernel.launch", "kernel.unified", "engine.conclude"):
+    """Load what a run in a scope will need, while it has to wait for systemd."""
+    kernel = ("launch", "unified", "traffic", "stand_in")
+    for name in ("engine.conclude", *(f"kernel.{one}" for one in kernel)):
         import_module(f"sandbox.{name}")

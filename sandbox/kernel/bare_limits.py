@@ -7,10 +7,10 @@ import os
 import resource
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.kernel.processes import read_stat
+from sandbox.records.light import dataclass, replace
 from sandbox.records.limits import LimitReport, LimitState
 from sandbox.records.program import Program
 from sandbox.spec import Limits
@@ -22,7 +22,7 @@ NEEDS_GROUP = "only a cgroup can hold it, and this user can write none (see `san
 _DATA_SLACK_BYTES = 256 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Adaptation:
     """What a program is given in place of a group's limits."""
 
