@@ -1,4 +1,4 @@
-"""`sandbox` with one protection of `--harden` left out: `python _without.py NAME run --harden …`.
+"""`sandbox` with one protection of a run left out: `python _without.py NAME run --harden …`.
 
 The product has no switches for most of them, so each is taken out of the program that is about to
 be started. All names load the same modules, so that they differ by the protection alone.
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import sandbox.kernel.device_filter
 import sandbox.kernel.in_place
 from sandbox.__main__ import main
 from sandbox.kernel.capabilities import NAMES
@@ -18,7 +19,7 @@ from sandbox.records.enclosure import Enclosure, InPlace
 from sandbox.records.light import replace
 from sandbox.records.program import Program
 
-NOTHING = "nothing"
+NOTHING, DEVICES = "nothing", "devices"
 Change = Callable[[Program], Program]
 
 
@@ -72,6 +73,14 @@ def _leave_out(change: Change) -> None:
     ProcessLauncher.start = start_changed  # type: ignore[method-assign]
 
 
+def _leave_devices_out() -> None:
+    """Do without what is done to a group, before there is a program to be changed."""
+    sandbox.kernel.device_filter.filter_devices = lambda _directory, _rules: None
+
+
 if __name__ == "__main__":
-    _leave_out(CHANGES[sys.argv.pop(1)])
+    name = sys.argv.pop(1)
+    if name == DEVICES:
+        _leave_devices_out()
+    _leave_out(CHANGES[NOTHING if name == DEVICES else name])
     main()

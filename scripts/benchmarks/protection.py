@@ -23,13 +23,14 @@ from _measure import (
     pinned,
     skipped,
 )
-from _without import NOTHING
+from _without import DEVICES, NOTHING
 from launch import timed
 from rootfs import make_root
 
 BAR_MS = 5.0
 _HOST = "a run on the host's root"
 _ALL = "--harden"
+_WHOLE = "a root with the filter of devices"
 _UNHELD = (
     *("--cap-add", "ALL", "--security-opt", "no-new-privileges=false"),
     *("--security-opt", "seccomp=unconfined"),
@@ -64,6 +65,7 @@ def measure(options: Options) -> Iterator[Result]:
         found["root"],
         found["open root"],
     )
+    yield _beyond("in a root of its own: the filter of devices", found[_WHOLE], found[DEVICES])
     yield _beyond("--harden, all together", found[_ALL], found[_HOST])
     for name, what in _LEFT_OUT:
         yield _beyond(f"--harden: {what}", found[NOTHING], found[name], bar_ms=None)
@@ -79,9 +81,11 @@ def _sides(ours: Cli, scratch: Path) -> dict[str, Side]:
         "root": ours.run("--rootfs", root, "--", "true"),
         "open root": ours.run("--rootfs", root, *_UNHELD, "--", "true"),
     }
+    without = (sys.executable, str(HERE / "_without.py"))
     for name in (NOTHING, *(name for name, _ in _LEFT_OUT)):
-        words = ours.run("--harden", *work, "--", true)[1:]
-        commands[name] = [sys.executable, str(HERE / "_without.py"), name, *words]
+        commands[name] = [*without, name, *ours.run("--harden", *work, "--", true)[1:]]
+    for name, left_out in ((_WHOLE, NOTHING), (DEVICES, DEVICES)):
+        commands[name] = [*without, left_out, *ours.run("--rootfs", root, "--", "true")[1:]]
     return {name: timed(command, ours.environment) for name, command in commands.items()}
 
 

@@ -23,7 +23,7 @@ _PROJECT = Path(__file__).parents[2]
         ("stats", 3),
         ("profiles", 5),
         ("launch", 1),
-        ("protection", 9),
+        ("protection", 10),
         ("rootfs", 1),
         ("api", 2),
         ("kill", 4),
