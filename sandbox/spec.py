@@ -65,9 +65,7 @@ class Ulimit:
                 hint=f"use one of {', '.join(ULIMIT_NAMES)}",
             )
         if self.soft < -1 or self.hard < -1:
-            raise SpecError(
-                f"ulimit {self.name}: a limit cannot be negative", hint="write `unlimited`"
-            )
+            raise SpecError(f"ulimit {self.name}: a limit cannot be negative", hint="0 or more")
         if self.hard != -1 and (self.soft == -1 or self.soft > self.hard):
             raise SpecError(
                 f"ulimit {self.name}: the soft limit is above the hard limit", hint="swap them"
@@ -125,6 +123,8 @@ class DeviceRate:
             SpecError: the text is not one.
         """
         path, _, amount = text.rpartition(":")
+        if not path:
+            raise SpecError(f"`{text}` names no device", hint="write it as in `/dev/sda:1mb`")
         if kind in {RateKind.READ_BPS, RateKind.WRITE_BPS}:
             return cls(kind=kind, path=path, rate=parse_size(amount))
         if not (amount.isascii() and amount.isdecimal() and len(amount) <= _MOST_DIGITS):

@@ -55,7 +55,9 @@ def build_image(
     except OSError as exc:
         raise SpecError(
             f"cannot read {path}: {exc.strerror}",
-            hint="`-f FILE` names another Dockerfile" if dockerfile is None else None,
+            hint="`-f FILE` names another Dockerfile"
+            if dockerfile is None
+            else "`-f` is meant from here, not from the context",
         ) from exc
     if len(data) > _MOST_BYTES:
         raise SpecError(

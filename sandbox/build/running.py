@@ -128,8 +128,9 @@ class Runner:
             self._is_noted = True
             self._tell(_NOTE)
         if not job.trees:
-            raise StepError(
-                "there is nothing to execute it with: the image is empty", exit_code=127
+            raise ImageError(
+                "there is nothing to execute it with: the image is empty",
+                hint="begin with an image that has a shell, or copy a program into it",
             )
         writes = work / "writes"
         writes.mkdir(mode=0o700)
@@ -210,7 +211,7 @@ class Runner:
             try:
                 result = run(spec, around)
             except LaunchError as exc:
-                raise StepError(str(exc), exit_code=exc.exit_code, hint=exc.hint) from exc
+                raise ImageError(str(exc), hint=exc.hint) from exc
         number = ending_signal(heard)
         if number is not None:
             self._forget(result)

@@ -213,6 +213,10 @@ def bench(
             f"--reference {reference}: there are only {len(plans)} commands",
             hint="commands are counted from 1",
         )
+    if export_json is not None:
+        from sandbox.report.export import check_file
+
+        check_file(export_json)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)  # no command may read what is meant for another one
     os.close(null)

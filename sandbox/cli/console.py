@@ -75,7 +75,9 @@ def width_of(stream: TextIO) -> int:
 def say(text: str, stream: TextIO | None = None) -> None:
     """Print a line for people on stderr; an unwritable stderr is no reason to fail."""
     target = sys.stderr if stream is None else stream
-    if not has_unicode(target):
+    if has_unicode(target):
+        text = text.encode("utf-8", "backslashreplace").decode()  # bytes of a file that are none
+    else:
         text = text.encode("ascii", "replace").decode()
     try:
         print(text, file=target, flush=True)

@@ -32,6 +32,7 @@ def inspect(
     from sandbox.control.naming import Names
     from sandbox.report.inspection import inspection, render_inspection
 
+    render_inspection((), format_text)  # a template that cannot be read is the only error then
     names, views, failed = Names(), [], False
     for asked in sandboxes:
         try:

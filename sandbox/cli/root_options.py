@@ -172,6 +172,8 @@ class RootFlags:
             self._refuse_alone()
             return None
         security = self.security.build()
+        if self.rootfs == "":
+            raise SpecError("--rootfs names no directory", hint="is a variable of it empty?")
         if self.rootfs is not None and (self.image is not None or self.platform is not None):
             raise SpecError(
                 "--rootfs is a directory: --image and --platform do not go with it",

@@ -61,7 +61,11 @@ def sweep(
     jobs: Annotated[
         int,
         typer.Option(
-            "--jobs", "-j", metavar="N", help="Runs at once, each on CPUs of its own; needs --cpus."
+            "--jobs",
+            "-j",
+            min=1,
+            metavar="N",
+            help="Runs at once, each on CPUs of its own; needs --cpus.",
         ),
     ] = 1,
     harden: HardenEach = False,

@@ -200,7 +200,7 @@ def _find_root(spec: RunSpec, root_spec: RootSpec) -> Root:
     if root_spec.layers:
         return Root(layers=root_spec.layers, command=spec.command, userxattr=root_spec.userxattr)
     path = Path(root_spec.rootfs or "").absolute()
-    if not path.is_dir():
+    if not root_spec.rootfs or not path.is_dir():
         raise HostError(
             f"there is no root file system at {path}: {'not a' if path.exists() else 'no such'} "
             "directory",

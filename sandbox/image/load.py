@@ -71,7 +71,10 @@ def load(
             return tuple(install(ingest, _renamed(plan, names)) for plan in plans)
     except OSError as exc:
         place = f" ({exc.filename})" if exc.filename and str(exc.filename) != str(path) else ""
-        raise ImageError(f"cannot load {path}: {exc.strerror}{place}") from exc
+        raise ImageError(
+            f"cannot load {path}: {exc.strerror}{place}",
+            hint="name an archive of `docker save`, or a directory",
+        ) from exc
 
 
 @contextmanager

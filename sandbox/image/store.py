@@ -129,8 +129,7 @@ class ImageStore:
         if image_id is None:
             raise ImageError(
                 f"there is no image `{reference_or_id}` on this machine",
-                hint=f"`sandbox image pull {reference_or_id}` fetches it, "
-                "`sandbox image ls` shows what is here",
+                hint=f"{_how_to_get(reference_or_id)}; `sandbox image ls` shows what is here",
             )
         return self.read(image_id)
 
@@ -324,3 +323,11 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _how_to_get(reference: str) -> str:
+    try:
+        parse_reference(reference)
+    except SpecError as exc:
+        return f"no image can be called so: {exc.hint}"
+    return f"`sandbox image pull {reference}` fetches it"

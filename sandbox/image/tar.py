@@ -124,7 +124,9 @@ class TarReader:
         if stream.at_end() and not self._must_end:
             return None
         if stream.at_end():
-            raise ImageError("the archive is cut short: its end is not marked")
+            raise ImageError(
+                "the archive is cut short: its end is not marked", hint="write or fetch it anew"
+            )
         header = stream.read(BLOCK)
         if header != _ZERO:
             verify_checksum(header, stream.position - BLOCK)

@@ -228,7 +228,9 @@ def _hint_for_missing(name: str, base: str) -> str | None:
         return f"`{name}` is in the working directory: write `./{name}` or `python {name}`"
     if " " in name:
         return "the command seems to be one quoted word: write its parts apart, or `sh -c '…'`"
-    return None
+    if "/" in name:
+        return f"it is looked for from {base or 'the working directory'} on"
+    return f"is it installed? `command -v {name}` says where the shell finds it"
 
 
 def find_emptied(enclosure: Enclosure | None, base: str, path: str) -> str | None:

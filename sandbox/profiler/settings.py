@@ -225,7 +225,7 @@ class _Reading:
         name = missing[0]
         line = self._values[name].line if name in self._values else 1
         state = "is empty" if name in self._values else "is missing"
-        others = " and ".join(missing[1:])
+        others = " and ".join(filter(None, (", ".join(missing[1:-1]), *missing[1:][-1:])))
         more = f" (so {'is' if len(missing) == 2 else 'are'} {others})" if others else ""  # noqa: PLR2004
         raise SpecError(f"{self._path}:{line}: {name} {state}{more}", hint=_EXAMPLES[name])
 

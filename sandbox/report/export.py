@@ -51,6 +51,16 @@ def check_export_path(path: Path | str, *, force: bool = False) -> None:
             f"cannot tell the format of {target} from its extension",
             hint=f"use one of {', '.join(EXTENSIONS)}",
         )
+    if check_file(target) and not force:
+        raise SpecError(f"{target} exists already", hint="--force overwrites it")
+
+
+def check_file(target: Path) -> bool:
+    """Refuse what could not be written later; return whether it is there.
+
+    Raises:
+        SpecError: there is no such directory, it cannot be written, or this is no file.
+    """
     try:
         directory = _real(target).parent
         found = _stat(target)
@@ -73,8 +83,7 @@ def check_export_path(path: Path | str, *, force: bool = False) -> None:
         raise SpecError(
             f"cannot write {target}: it is not a regular file", hint="name another file"
         )
-    if found is not None and not force:
-        raise SpecError(f"{target} exists already", hint="--force overwrites it")
+    return found is not None
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -133,7 +133,10 @@ def list_journals(home: Path, kind: str) -> list[str]:
 def _open(home: Path, kind: str, name: str, flags: int, *, lock: bool = True) -> tuple[int, Path]:
     path = home / kind / f"{name}{_ENDING}"
     if not _NAME.fullmatch(name):
-        raise StoreError(f"`{name}` is not the name of one of {home / kind}")
+        raise StoreError(
+            f"`{name}` is not the name of one of {home / kind}",
+            hint=f"`ls {home / kind}` shows them, each with the ending {_ENDING}",
+        )
     try:
         home_fd = open_home(home, make=bool(flags & os.O_CREAT))
         try:

@@ -144,7 +144,11 @@ def parse_run(data: bytes | str) -> RunResult:
             )
         return from_plain(RunResult, plain)
     except (ValueError, TypeError, KeyError, RecursionError) as exc:
-        raise StoreError(f"this is not the record of a run: {exc}") from exc
+        why = {UnicodeDecodeError: "it is not text", json.JSONDecodeError: f"not JSON, {exc}"}
+        raise StoreError(
+            f"this is not the record of a run: {why.get(type(exc), exc)}",
+            hint="`sandbox run -o FILE.json` writes one; `sandbox runs ls` lists what is kept",
+        ) from exc
 
 
 def blocks_of(result: RunResult) -> Iterator[Block]:
@@ -179,7 +183,10 @@ def find_run(run: str | Path, home: Path | None = None) -> Path:
         return found
     if text and Path(text).exists():
         return Path(text)
-    raise StoreError(f"there is no run `{text}` in {place}", hint="`sandbox runs ls` lists them")
+    file = f", and no file {text}" if text.endswith(".json") else ""
+    raise StoreError(
+        f"there is no run `{text}` in {place}{file}", hint="`sandbox runs ls` lists them"
+    )
 
 
 def _find_by_id_or_name(text: str, home: Path) -> Path | None:

@@ -95,6 +95,10 @@ def test_a_program_that_is_not_there(build: Build) -> None:
 
     assert "Dockerfile:2: RUN nosuch --flag exited 127" in failed.stderr
     assert "hint: is the program in the image, and on its PATH?" in failed.stderr
+    stranger = build("FROM box\nUSER nosuch\nRUN true\n")
+    assert "Dockerfile:3: RUN true: there is no user `nosuch` in the root" in stranger.stderr
+    plain = build('FROM box\nRUN ["nosuch", "--flag"]\n')
+    assert 'Dockerfile:2: RUN ["nosuch", "--flag"]: cannot execute nosuch: ' in plain.stderr
 
 
 def test_what_is_mounted_is_not_in_the_layer(
