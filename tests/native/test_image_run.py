@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import platform
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,30 +25,18 @@ CONFIG = {
 }
 
 
-def _layer(files: dict[str, bytes | str | None]) -> bytes:
-    """Return an archive: bytes are a file, text is a link, None is a directory."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.mode = 0o755
-            if content is None:
-                entry.type = tarfile.DIRTYPE
-            elif isinstance(content, str):
-                entry.type, entry.linkname = tarfile.SYMTYPE, content
-            else:
-                entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content) if isinstance(content, bytes) else None)
-    return buffer.getvalue()
+MakeLayer = Callable[..., bytes]
 
 
-def make_layout(directory: Path, config: dict[str, Any] | None = None) -> Path:
+def make_layout(
+    directory: Path, make_layer: MakeLayer, config: dict[str, Any] | None = None
+) -> Path:
     """Write an image as an OCI layout; its second layer changes, hides and adds."""
     busybox = shutil.which("busybox")
     if busybox is None:
         pytest.skip("busybox-static is not installed")
     applets = ("sh", "id", "cat", "ls", "touch", "rm", "mkdir", "sleep", "true")
-    lower = _layer(
+    lower = make_layer(
         {
             "bin": None,
             "bin/busybox": Path(busybox).read_bytes(),
@@ -64,7 +50,9 @@ def make_layout(directory: Path, config: dict[str, Any] | None = None) -> Path:
             "full/of": b"things\n",
         }
     )
-    upper = _layer({"both": b"upper\n", ".wh.gone": b"", "full": None, "full/.wh..wh..opq": b""})
+    upper = make_layer(
+        {"both": b"upper\n", ".wh.gone": b"", "full": None, "full/.wh..wh..opq": b""}
+    )
     blobs = directory / "blobs/sha256"
     blobs.mkdir(parents=True)
 
@@ -96,11 +84,13 @@ Inside = Callable[..., Any]
 
 
 @pytest.fixture
-def inside(cli: Callable[..., Any], tmp_path: Path) -> Inside:
+def inside(cli: Callable[..., Any], tmp_path: Path, make_layer: MakeLayer) -> Inside:
     """`inside("id")` runs a command in the image; without one, the image's own."""
     if os.geteuid() != 0:
         pytest.skip("namespaces without a user namespace need root")
-    loaded = cli("image", "load", "-q", "-t", "test/box:1", make_layout(tmp_path / "layout"))
+    loaded = cli(
+        "image", "load", "-q", "-t", "test/box:1", make_layout(tmp_path / "layout", make_layer)
+    )
     assert loaded.status == 0, loaded.stderr
 
     def run(*command: str, flags: tuple[str | Path, ...] = (), **options: Any) -> Any:
@@ -167,9 +157,10 @@ def test_an_image_of_other_machines_or_none_is_one_error(
 
 
 def test_a_plain_user_runs_in_an_image_of_its_own(
-    plain_user: Callable[..., Any], plain_home: Path
+    plain_user: Callable[..., Any], plain_home: Path, make_layer: MakeLayer
 ) -> None:
-    layout = make_layout(plain_home / "layout", {**CONFIG, "User": "", "WorkingDir": ""})
+    config = {**CONFIG, "User": "", "WorkingDir": ""}
+    layout = make_layout(plain_home / "layout", make_layer, config)
     loaded = plain_user("python", "-m", "sandbox", "image", "load", "-q", "-t", "box", layout)
     assert loaded.status == 0, loaded.stderr
     script = "id -u; cat /both; ls -A /full; rm -r /full; mkdir /full; touch /full/new; ls /full"

@@ -686,23 +686,14 @@ def test_a_plain_user_has_a_private_network_inside(plain_inside: Inside) -> None
 
 # --- older kernels --------------------------------------------------------------------------------
 
-OLD_KERNEL = """
-import errno, sys
-from sandbox.kernel import mount_calls
-new_mount = mount_calls.new_mount
-def refuse(kind, options, attributes):
-    if kind == b"overlay":
-        raise OSError(errno.EINVAL, "no lowerdir+")
-    return new_mount(kind, options, attributes)
-mount_calls.new_mount = refuse
-from sandbox.__main__ import main
-sys.exit(main())
-"""
-
 
 @pytest.mark.slow
 def test_a_kernel_that_takes_layers_as_one_text_only_will_do(
-    rootfs: Path, tmp_path: Path, plain_user: Callable[..., Any], plain_home: Path
+    rootfs: Path,
+    tmp_path: Path,
+    plain_user: Callable[..., Any],
+    plain_home: Path,
+    old_kernel: str,
 ) -> None:
     home = tmp_path / "a home, with: signs"
     words = ["run", "-q", "--rootfs", str(rootfs), "--", "sh", "-c", "touch /x && ls /x"]
@@ -711,7 +702,7 @@ def test_a_kernel_that_takes_layers_as_one_text_only_will_do(
         os.chown(path, 65534, 65534, follow_symlinks=False)
 
     done = subprocess.run(
-        [sys.executable, "-c", OLD_KERNEL, *words],
+        [sys.executable, "-c", old_kernel, *words],
         env={**os.environ, "SANDBOX_HOME": str(home)},
         capture_output=True,
         text=True,
@@ -719,7 +710,7 @@ def test_a_kernel_that_takes_layers_as_one_text_only_will_do(
         check=False,
     )
     words[3] = str(plain)
-    done_by_plain = plain_user("python", "-c", OLD_KERNEL, *words)
+    done_by_plain = plain_user("python", "-c", old_kernel, *words)
 
     assert done.stdout == "/x\n", done.stderr
     if "user namespaces may be closed" not in done_by_plain.stderr:

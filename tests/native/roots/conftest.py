@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import platform
 import shutil
 import subprocess
-import tarfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,23 +26,6 @@ PASSWD = b"root:x:0:0::/root:/bin/sh\nalice:x:1000:1001::/home/alice:/bin/sh\n"
 GROUP = b"root:x:0:\nstaff:x:1001:\nvideo:x:44:alice\naudio:x:29:bob,alice\n"
 
 Files = dict[str, bytes | str | None]
-
-
-def make_layer(files: Files) -> bytes:
-    """Return an archive: bytes are a file, text is a link, None is a directory."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.mode = 0o755
-            if content is None:
-                entry.type = tarfile.DIRTYPE
-            elif isinstance(content, str):
-                entry.type, entry.linkname = tarfile.SYMTYPE, content
-            else:
-                entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content) if isinstance(content, bytes) else None)
-    return buffer.getvalue()
 
 
 def base_files() -> Files:
@@ -104,7 +85,9 @@ Inside = Callable[..., Any]
 
 
 @pytest.fixture
-def make_image(cli: Callable[..., Any], tmp_path: Path) -> MakeImage:
+def make_image(
+    cli: Callable[..., Any], tmp_path: Path, make_layer: Callable[[Files], bytes]
+) -> MakeImage:
     """`make_image([{"a": b"x"}])` loads an image of these layers on a base; return its name."""
     if os.geteuid() != 0:
         pytest.skip("namespaces without a user namespace need root")
@@ -150,6 +133,6 @@ def eventually() -> Callable[..., bool]:
 
 
 @pytest.fixture(scope="session")
-def kit() -> SimpleNamespace:
+def kit(make_layer: Callable[[Files], bytes]) -> SimpleNamespace:
     """What makes images, for fixtures that live longer than a test."""
     return SimpleNamespace(base_files=base_files, make_layer=make_layer, write_layout=write_layout)

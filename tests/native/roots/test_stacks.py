@@ -13,19 +13,12 @@ from typing import Any
 import pytest
 
 MANY = 120
-OLD_KERNEL = """
-import errno, sys
-from sandbox.kernel import mount_calls
-new_mount = mount_calls.new_mount
-def refuse(kind, options, attributes):
-    if kind == b"overlay":
-        raise OSError(errno.EINVAL, "no lowerdir+")
-    return new_mount(kind, options, attributes)
-mount_calls.new_mount = refuse
-from sandbox.__main__ import main
-sys.exit(main())
-"""
-WAYS = {"new": ("-m", "sandbox"), "old": ("-c", OLD_KERNEL)}
+
+
+@pytest.fixture
+def ways(old_kernel: str) -> dict[str, tuple[str, str]]:
+    """How the command line is started: as it is, and as if the kernel were an old one."""
+    return {"new": ("-m", "sandbox"), "old": ("-c", old_kernel)}
 
 
 @pytest.mark.parametrize("way", ["auto", "off"])
@@ -48,7 +41,10 @@ def test_a_layer_that_is_there_twice_counts_where_it_is_on_top(
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_hundreds_of_layers_below_a_long_path_are_one_tree(
-    make_image: Callable[..., str], cli: Callable[..., Any], tmp_path: Path
+    make_image: Callable[..., str],
+    cli: Callable[..., Any],
+    tmp_path: Path,
+    ways: dict[str, tuple[str, str]],
 ) -> None:
     home = tmp_path / ("long, with:signs\\ and more" * 8)
     layers = [{f"f{number}": b"%d" % number, "last": b"%d" % number} for number in range(MANY)]
@@ -57,7 +53,7 @@ def test_hundreds_of_layers_below_a_long_path_are_one_tree(
     script = f"ls / | grep -c '^f[0-9]'; cat /last; touch /new && rm /f0 && ls /f{MANY - 1}"
     seen = {}
 
-    for name, words in WAYS.items():
+    for name, words in ways.items():
         done = subprocess.run(
             [sys.executable, *words, "run", "-q", "--image", image, "--", "sh", "-c", script],
             capture_output=True,
@@ -68,21 +64,24 @@ def test_hundreds_of_layers_below_a_long_path_are_one_tree(
         seen[name] = done.stdout, done.stderr
     records = [json.loads(path.read_text()) for path in home.glob("runs/*/run.json")]
 
-    assert seen == dict.fromkeys(WAYS, (f"{MANY}\n{MANY - 1}/f{MANY - 1}\n", ""))
-    assert [record["root"]["how"] for record in records] == ["overlay"] * len(WAYS)
+    assert seen == dict.fromkeys(ways, (f"{MANY}\n{MANY - 1}/f{MANY - 1}\n", ""))
+    assert [record["root"]["how"] for record in records] == ["overlay"] * len(ways)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_more_layers_than_an_old_kernel_takes_are_copied(
-    make_image: Callable[..., str], cli: Callable[..., Any], sandbox_home: Path
+    make_image: Callable[..., str],
+    cli: Callable[..., Any],
+    sandbox_home: Path,
+    ways: dict[str, tuple[str, str]],
 ) -> None:
     """One page of text holds about 230 of them."""
     image = make_image([{f"f{number}": b"x"} for number in range(300)])
     command = ("run", "-q", "--image", image, "--", "sh", "-c", "ls / | grep -c '^f[0-9]'")
     seen = {}
 
-    for name, words in WAYS.items():
+    for name, words in ways.items():
         done = subprocess.run(
             [sys.executable, *words, *command],
             capture_output=True,
