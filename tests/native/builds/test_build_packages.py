@@ -224,3 +224,45 @@ def test_a_plain_user_installs_packages(
         assert built.status == 0, built.stderr
         done = plainly("run", "-q", "--image", "built")
         assert done.stdout == "greets\nfrom a wheel\n", done.stderr
+
+
+SERVICE = """\
+FROM debian
+COPY test-service_1.0_all.deb /
+RUN apt-get install -y ./test-service_1.0_all.deb
+RUN test "$(stat -c %U:%G:%a /var/lib/service)" = service:service:750 && \\
+    su service -s /bin/sh -c 'id -un >/var/lib/service/name'
+USER service
+CMD stat -c '%U:%G' /var/lib/service/name && cat /var/lib/service/name && ! cat /etc/shadow
+"""
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root can lend ids")
+def test_a_package_makes_a_user_of_its_own_with_lent_ids(
+    many_users: Callable[..., Any], plain_home: Path, debian: Path, tmp_path: Path
+) -> None:
+    place = "/var/lib/service"
+    make_package(
+        tmp_path,
+        "test-service",
+        f"useradd -r -d {place} service\ninstall -d -o service -g service -m 750 {place}",
+    )
+    context, archive = plain_home / "context", plain_home / "debian.tar"
+    context.mkdir()
+    shutil.copy(debian, archive)
+    shutil.copy(tmp_path / "test-service_1.0_all.deb", context)
+    (context / "Dockerfile").write_text(SERVICE)
+    for path in (archive, context, *context.iterdir()):
+        os.chown(path, 65534, 65534)
+
+    def sandbox(*words: str | Path) -> Any:
+        return many_users("-m", "sandbox", *words, timeout=300)
+
+    assert sandbox("image", "load", "-q", "-t", "debian", archive).returncode == 0
+    built = sandbox("image", "build", "--network", "none", "-t", "built", context)
+
+    assert built.returncode == 0, built.stderr
+    ran = sandbox("run", "-q", "--network", "none", "--image", "built")
+    assert ran.stdout == "service:service\nservice\n", ran.stderr
+    assert "Permission denied" in ran.stderr
+    assert sandbox("image", "prune", "--all").returncode == 0
