@@ -34,13 +34,19 @@ def list_recorded(
 
     entries = list_runs(find_home())
     good = []
+    half_made = 0
     for entry in entries:
-        if entry.result is None:
+        if entry.is_half_made:
+            half_made += 1
+        elif entry.result is None:
             typer.echo(f"{entry.run_id}: {entry.broken}", err=True)
         elif entry.result.outcome is Outcome.RUNNING and not entry.is_live:
             good.append(replace(entry.result, outcome=Outcome.SUPERVISOR_LOST))
         else:
             good.append(entry.result)
+    if half_made:
+        what = f"{half_made} that were killed while starting"
+        typer.echo(f"not shown: {what}; `sandbox clean` removes what they left", err=True)
     if as_json:
         for result in good:
             typer.echo(json.dumps(to_plain(result)))

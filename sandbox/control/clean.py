@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sandbox.engine.scratch import NAME as SCRATCH
+from sandbox.errors import StoreError
 from sandbox.kernel.files import list_tree
 from sandbox.kernel.guard import Guard
 from sandbox.kernel.place import GROUP_PREFIX, Place, find_place
 from sandbox.kernel.roots import Roots
 from sandbox.kernel.v2 import list_pids
 from sandbox.records.light import dataclass
-from sandbox.store.reading import RunEntry, list_runs, read_groups
+from sandbox.store.reading import RunEntry, list_runs, read_groups, remove_half_made
 
 _RUN_ID = re.compile(rf"{re.escape(GROUP_PREFIX)}([0-9a-f]{{12}})")
 _YOUNG_SEC = 60.0
@@ -57,7 +58,27 @@ def clean(home: Path, roots: Roots | None = None) -> list[Leftover]:
     found += _take_away(entry for entry in entries if not entry.is_live)
     found += _release_networks()
     strays = _strays(place, live | known.keys())
-    return found + [_end_stray(run_id, groups) for run_id, groups in strays.items()]
+    found += [_end_stray(run_id, groups) for run_id, groups in strays.items()]
+    return found + list(_remove_half_made(home, entries))
+
+
+def _remove_half_made(home: Path, entries: Iterable[RunEntry]) -> Iterator[Leftover]:
+    """Remove the records of runs that were killed while they started: nothing is to be read."""
+    for entry in entries:
+        if not entry.is_half_made:
+            continue
+        problem = None
+        try:
+            remove_half_made(home, entry)
+        except StoreError as error:
+            problem = str(error)
+        yield Leftover(
+            run_id=entry.run_id,
+            directories=(entry.directory,),
+            processes=0,
+            what="half-made record",
+            problem=problem,
+        )
 
 
 def _take_away(lost: Iterable[RunEntry]) -> Iterator[Leftover]:

@@ -120,6 +120,18 @@ def forget(home_fd: int, name: str, run_id: str) -> None:
         os.close(names_fd)
 
 
+def forget_run(home_fd: int, run_id: str) -> None:
+    """Give all names free that are still this run's; raises OSError."""
+    names_fd = open_child(home_fd, "names", make=True)
+    try:
+        with held(home_fd), os.scandir(names_fd) as entries:
+            for name in [entry.name for entry in entries]:
+                if _owner(names_fd, name) == run_id:
+                    os.unlink(name, dir_fd=names_fd)
+    finally:
+        os.close(names_fd)
+
+
 def _owner(names_fd: int, name: str) -> str | None:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=names_fd)

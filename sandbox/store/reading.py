@@ -16,7 +16,7 @@ from sandbox.store import names
 from sandbox.store.events import read_events, read_groups
 from sandbox.store.files import OUTPUTS, RUN, SAMPLES, remove_directory, sweep
 from sandbox.store.home import find_home, open_child, open_home
-from sandbox.store.locks import hold, is_locked, let_go
+from sandbox.store.locks import LOCK, hold, is_locked, let_go
 from sandbox.store.memory import blocks_in_memory
 from sandbox.store.scan import read_blocks
 
@@ -32,6 +32,7 @@ __all__ = [
     "parse_run",
     "read_events",
     "read_groups",
+    "remove_half_made",
     "remove_run",
 ]
 
@@ -82,6 +83,8 @@ class RunEntry:
     is_live: bool
     changed_utc_ns: int
     """The start of the program, or for a broken one the last change of its directory."""
+    is_half_made: bool = False
+    """Whether its supervisor was killed before it had written anything of the run."""
 
 
 def load(run: str | Path, home: Path | None = None) -> StoredRun:
@@ -276,7 +279,30 @@ def _entry(path: Path) -> RunEntry | None:
         broken=broken,
         is_live=is_live,
         changed_utc_ns=changed_utc_ns,
+        is_half_made=result is None and not is_live and _is_half_made(path),
     )
+
+
+def _is_half_made(path: Path) -> bool:
+    """Return whether a directory was locked as a run's, and has no result."""
+    return (path / LOCK).is_file() and not os.path.lexists(path / RUN)
+
+
+def remove_half_made(home: Path, entry: RunEntry) -> None:
+    """Remove what a run has left that was killed while it started; its name is free again.
+
+    Raises:
+        StoreError: it is live after all, its groups are still there, or it cannot be removed.
+    """
+    remove_run(home, entry.directory)
+    try:
+        home_fd = open_home(home, make=False)
+        try:
+            names.forget_run(home_fd, entry.run_id)
+        finally:
+            os.close(home_fd)
+    except OSError as exc:
+        raise StoreError(f"cannot remove the name of {entry.run_id}: {exc.strerror}") from exc
 
 
 def remove_run(home: Path, run: str | Path) -> Path:

@@ -19,7 +19,14 @@ from sandbox.records.result import SCHEMA, Event, Outcome, RunResult
 from sandbox.records.sample import Block
 from sandbox.store.directory import RunDirectory, open_directory
 from sandbox.store.events import read_events, read_groups
-from sandbox.store.reading import blocks_of, list_runs, load, parse_run, remove_run
+from sandbox.store.reading import (
+    blocks_of,
+    list_runs,
+    load,
+    parse_run,
+    remove_half_made,
+    remove_run,
+)
 
 Make = Callable[..., RunResult]
 Run = Callable[..., RunDirectory]
@@ -355,6 +362,42 @@ def test_a_link_inside_a_run_is_removed_and_not_followed(
 def test_a_broken_run_can_be_removed(home: Path) -> None:
     RunDirectory.create(home, "000000000000").close()
     remove_run(home, "0")
+    assert list_runs(home) == []
+
+
+def test_only_what_was_cut_short_while_it_started_is_half_made(home: Path, run: Run) -> None:
+    run("000000000000", "good").close()
+    cut = RunDirectory.create(home, "111111111111", "cut")
+    cut.close()
+    (cut.path / ".reserve").write_bytes(b"")
+    damaged = run("222222222222", "damaged")
+    damaged.close()
+    (damaged.path / "run.json").write_text("{")
+    (home / "runs" / "333333333333").mkdir()  # no lock: nobody of ours has made it
+    starting = RunDirectory.create(home, "444444444444", "starting")
+    half_made = [entry for entry in list_runs(home) if entry.is_half_made]
+    assert [entry.run_id for entry in half_made] == ["111111111111"]
+    remove_half_made(home, half_made[0])
+    assert sorted(path.name[0] for path in (home / "runs").iterdir()) == ["0", "2", "3", "4"]
+    assert sorted(path.name for path in (home / "names").iterdir()) == [
+        "damaged",
+        "good",
+        "starting",
+    ]
+    starting.close()
+
+
+def test_a_half_made_run_is_kept_while_its_groups_are_there(tmp_path: Path, home: Path) -> None:
+    group = tmp_path / "run-111111111111"
+    group.mkdir()
+    cut = RunDirectory.create(home, "111111111111")
+    cut.write_groups([group])
+    cut.close()
+    (entry,) = list_runs(home)
+    with pytest.raises(StoreError, match="has left processes or groups"):
+        remove_half_made(home, entry)
+    group.rmdir()
+    remove_half_made(home, entry)
     assert list_runs(home) == []
 
 

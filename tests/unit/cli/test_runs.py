@@ -1,0 +1,30 @@
+"""What `sandbox runs` and `sandbox clean` say of records that are not whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.cli import _status_of
+from sandbox.store.directory import RunDirectory
+
+
+def test_what_was_killed_while_starting_is_one_line_until_clean_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("SANDBOX_HOME", str(home))
+    for number in "12":
+        RunDirectory.create(home, number * 12).close()
+    assert _status_of(["runs", "ls"]) == 0
+    assert capsys.readouterr().err == (
+        "not shown: 2 that were killed while starting; `sandbox clean` removes what they left\n"
+    )
+    _status_of(["clean"])  # its status may tell of others on this machine
+    said = capsys.readouterr().out
+    assert all(f"{number * 12}: removed 1 half-made record\n" in said for number in "12")
+    assert not list((home / "runs").iterdir())
+    assert not list((home / "names").iterdir())
+    assert _status_of(["runs", "ls"]) == 0
+    assert capsys.readouterr().err == ""
