@@ -124,12 +124,12 @@ class _Run:
 
     def open_record(self) -> None:
         """Claim the name and make the run directory, or a stand-in where none can be written."""
-        self.directory = open_directory(self.home, self.run_id, self.spec.name)
+        spec, stdio = self.spec, self.around.stdio
+        self.directory = open_directory(self.home, self.run_id, spec.name, must_last=spec.detach)
         self.undo.callback(self.directory.close)
         self.discard = self.undo.enter_context(ExitStack())
         self.discard.callback(self.directory.discard)
-        stdio = self.around.stdio
-        self.capturing = open_capture(self.spec, self.directory, self.loop, self._signal, stdio)
+        self.capturing = open_capture(spec, self.directory, self.loop, self._signal, stdio)
         self.undo.callback(self.capturing.close_files)
 
     def make_group(self) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sandbox.environment.rootfs import Root
-from sandbox.errors import HostError, SpecError
+from sandbox.errors import HostError, SpecError, StoreError
 from sandbox.image.config import ImageConfig
 from sandbox.image.store import ImageStore
 from sandbox.records.enclosure import IdMap, RootSpec
@@ -24,13 +26,17 @@ def find_image_root(spec: RunSpec, root_spec: RootSpec, images: Path) -> Root:
         ImageError: there is no such image on this machine.
         HostError: it is for other machines.
         SpecError: neither the user nor the image says what to execute.
+        StoreError: the place of images cannot be used.
     """
     store = ImageStore(images)
-    image = store.find(root_spec.image or "")
+    with _told_of(images.parent):
+        image = store.find(root_spec.image or "")
     config = image.config
     _check_platform(config, root_spec)
     command = _command(config, spec, root_spec)
     signal_number = None if config.stop_signal is None else parse_signal(config.stop_signal)
+    with _told_of(images.parent):
+        held_fd = store.hold(image)
     return Root(
         layers=tuple(map(str, image.layers)),
         command=command,
@@ -40,9 +46,20 @@ def find_image_root(spec: RunSpec, root_spec: RootSpec, images: Path) -> Root:
         userxattr=image.userxattr,
         volumes=tuple(at for at in map(_place, config.volumes) if at is not None),
         stop_signal=signal_number,
-        held_fd=store.hold(image),
+        held_fd=held_fd,
         images=images,
     )
+
+
+@contextmanager
+def _told_of(home: Path) -> Iterator[None]:
+    """Say of a home that is another user's, or that cannot be written, what to do."""
+    try:
+        yield
+    except OSError as exc:
+        raise StoreError(
+            f"cannot use {home}: {exc.strerror}", hint="set SANDBOX_HOME to a directory of your own"
+        ) from exc
 
 
 def _command(config: ImageConfig, spec: RunSpec, root_spec: RootSpec) -> tuple[str, ...]:

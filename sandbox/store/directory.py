@@ -95,18 +95,29 @@ class Directory(Protocol):
         """End the run: its lock and its name are free. Again is harmless."""
 
 
-def open_directory(home: Path, run_id: str, name: str | None) -> Directory:
+def open_directory(
+    home: Path, run_id: str, name: str | None, *, must_last: bool = False
+) -> Directory:
     """Return a new run directory, or a stand-in in memory where none can be made.
+
+    Args:
+        home: As for `RunDirectory.create`.
+        run_id: Likewise.
+        name: Likewise.
+        must_last: Whether a stand-in would not do: others could not find the run.
 
     Raises:
         SpecError: `name` cannot be a name.
         NameInUseError: another live run has it.
+        StoreError: it must last, and cannot be made.
     """
     try:
         return RunDirectory.create(home, run_id, name)
     except NameInUseError:
         raise
     except StoreError as exc:
+        if must_last:
+            raise
         from sandbox.store.memory import MemoryDirectory
 
         return MemoryDirectory(run_id, name or new_name(), problem=f"nothing is kept: {exc}")

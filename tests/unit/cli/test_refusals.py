@@ -144,3 +144,17 @@ def test_what_typer_refuses_has_the_same_status(
 ) -> None:
     assert _status_of([*words]) == 2
     assert "Error: " in capsys.readouterr().err
+
+
+def test_a_home_that_cannot_be_used_is_an_error_where_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.write_text("in the way")
+    monkeypatch.setenv("SANDBOX_HOME", str(blocked))
+    for words in (("--image", "box:1", "--", "ls"), ("--detach", "--", "true")):
+        assert _status_of(["run", *words]) == 125
+        said = capfd.readouterr()
+        assert f"{blocked}: Not a directory" in said.err, words
+        check(words, "cannot", said.err)
+        assert said.out == ""
