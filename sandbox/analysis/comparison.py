@@ -52,6 +52,24 @@ def compare(
     ]
 
 
+def failed_gate(
+    failed_after: int, found: Sequence[Comparison], over: Sequence[Comparison]
+) -> list[str]:
+    """Return a sentence for each reason why the side after the change does not pass.
+
+    A run that failed may well be the faster for it, so its figures cannot pass for it; and what
+    was not measured on both sides is not known to be small enough.
+    """
+    reasons = []
+    if failed_after:
+        runs = "1 run" if failed_after == 1 else f"{failed_after} runs"
+        reasons.append(f"{runs} after the change failed, whatever the figures say")
+    if not found:
+        reasons.append("none of the metrics was measured on both sides")
+    reasons += (f"the {one.metric} is {one.ratio:.3f} times that before" for one in over)
+    return reasons
+
+
 def _compared(metric: str, before: Statistics, after: Statistics) -> Comparison:
     ratio = error = None
     if before.mean != 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sandbox.errors import StoreError
 from sandbox.records.light import dataclass
-from sandbox.records.result import RunResult
+from sandbox.records.result import Outcome, RunResult
 
 TIME, CPU_TIME, PEAK = "time", "cpu", "memory"
 METRICS = (TIME, CPU_TIME, PEAK)
@@ -73,7 +73,7 @@ def _of_runs(runs: Sequence[RunResult]) -> Measured:
             CPU_TIME: tuple(used / _USEC_PER_SEC for used in cpu),
             PEAK: tuple(float(peak) for peak in peaks if peak is not None),
         },
-        failed=sum(run.exit_code != 0 for run in runs),
+        failed=sum(not run.outcome.is_success(run.exit_code) for run in runs),
     )
 
 
@@ -104,5 +104,15 @@ def _of_result(result: dict[str, Any]) -> Measured:
     return Measured(
         name=str(result["command"]),
         figures={TIME: times, CPU_TIME: cpu, PEAK: peaks},
-        failed=sum(code != 0 for code in result.get("exit_codes") or ()),
+        failed=_failures(result),
+    )
+
+
+def _failures(result: dict[str, Any]) -> int:
+    """Count the runs that did not end well; hyperfine knows their exit statuses alone."""
+    codes = result.get("exit_codes") or ()
+    outcomes = (result.get("sandbox") or {}).get("outcomes") or (Outcome.EXITED,) * len(codes)
+    return sum(
+        code != 0 or outcome != Outcome.EXITED
+        for code, outcome in zip(codes, outcomes, strict=True)
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sandbox.cli.console import CommandExit, has_color, has_unicode, width_of
+from sandbox.cli.console import CommandExit, has_color, has_unicode, say, width_of
 from sandbox.errors import SpecError
 
 _WHAT = "Runs (id, name or run.json; several with commas are repeats), or a file of benchmarks."
@@ -19,7 +19,9 @@ def compare(
     after: Annotated[str, typer.Argument(metavar="AFTER", show_default=False, help="Likewise.")],
     fail_over: Annotated[
         str | None,
-        typer.Option(metavar="SHARE", help="Exit with 1 if a ratio is above it, as 5%."),
+        typer.Option(
+            metavar="SHARE", help="Exit with 1 if a ratio is above it, as 5%, or a run failed."
+        ),
     ] = None,
     metrics: Annotated[
         str, typer.Option(metavar="A,B", help="Which: time, cpu, memory; the gate is on these.")
@@ -29,9 +31,11 @@ def compare(
     """Compare runs or benchmarks: time, CPU time and memory peak, their ratio and its error.
 
     With --fail-over 5% the exit status is 1 if a ratio is above 1.05 by more than its error, which
-    needs repeats on both sides: `sandbox bench --export-json FILE`.
+    needs repeats on both sides: `sandbox bench --export-json FILE`. It is 1, too, if a run after
+    the change failed, or if none of the metrics was measured on both sides.
     """
     from sandbox.analysis.comparison import compare as compared
+    from sandbox.analysis.comparison import failed_gate
     from sandbox.bench.exported import METRICS, pair, read_side
     from sandbox.records.codec import to_plain
     from sandbox.report.comparison import render_comparison
@@ -46,7 +50,8 @@ def compare(
     style = Style(
         width=width_of(sys.stdout), color=has_color(sys.stdout), unicode=has_unicode(sys.stdout)
     )
-    plain, is_over = [], False
+    plain: list[dict[str, Any]] = []
+    reasons: list[str] = []
     pairs = pair(
         read_side(before, lambda text: load(text).result),
         read_side(after, lambda text: load(text).result),
@@ -54,7 +59,8 @@ def compare(
     for one, other in pairs:
         found = [c for c in compared(one.figures, other.figures) if c.metric in asked]
         over = [] if share is None else [c for c in found if c.exceeds(share)]
-        is_over = is_over or bool(over)
+        if share is not None:
+            reasons += (f"{other.name}: {why}" for why in failed_gate(other.failed, found, over))
         plain.append(
             {
                 "before": one.name,
@@ -73,7 +79,9 @@ def compare(
                     typer.echo(f"  {measured.failed} of the runs {side} failed")
     if as_json:
         typer.echo(json.dumps({"comparisons": plain}, indent=2))
-    if is_over:
+    for reason in reasons:
+        say(f"sandbox: gate: {reason}")
+    if reasons:
         raise CommandExit(1)
 
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.analysis.comparison import Comparison, compare
+from sandbox.analysis.comparison import Comparison, compare, failed_gate
 from sandbox.bench.exported import Measured, pair, read_side
+from sandbox.cli import _status_of
 from sandbox.errors import StoreError
 from sandbox.records.result import RunResult
 from sandbox.report.comparison import render_comparison
@@ -152,3 +153,32 @@ def test_the_text_marks_what_is_too_much() -> None:
     assert text.count("TOO MUCH") == 1
     assert "1 MiB" in text
     assert "a single figure has no error" in text
+
+
+def test_a_failed_run_after_the_change_passes_no_gate_however_fast_it_was() -> None:
+    faster = one([1.0, 1.001, 0.999], [0.5, 0.501, 0.499])
+    slower = one([1.0, 1.001, 0.999], [2.0, 2.001, 1.999])
+
+    assert failed_gate(0, [faster], []) == []
+    assert failed_gate(1, [faster], []) == [
+        "1 run after the change failed, whatever the figures say"
+    ]
+    assert failed_gate(0, [slower], [slower]) == ["the time is 2.000 times that before"]
+    assert failed_gate(0, [], []) == ["none of the metrics was measured on both sides"]
+
+
+@pytest.mark.parametrize(("codes", "status"), [([0, 0], 0), ([0, 3], 1), ([0, None], 1)])
+def test_the_gate_ends_with_1_when_a_run_after_the_change_failed(
+    codes: list[int | None], status: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for name, times, exit_codes in (("before", [1.0, 1.1], [0, 0]), ("after", [0.1, 0.2], codes)):
+        result = {"command": "x", "times": times, "exit_codes": exit_codes}
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(json.dumps({"results": [result]}), "utf-8")
+
+    ended = _status_of(["compare", *map(str, files), "--fail-over", "5%"])
+
+    assert ended == status
+    assert ("gate: x: 1 run after the change failed" in capfd.readouterr().err) == (status == 1)
+    assert _status_of(["compare", *map(str, files)]) == 0
