@@ -87,6 +87,8 @@ def execute(
         _exporter(output, force=force)(result)
     except SandboxError as error:
         print_error(error)
+        if result.exit_code == 0:  # a program that failed is failure enough
+            return error.exit_code
     if gates is not None and result.exit_code == 0:
         return _status_of_gates(gates, result)
     return result.exit_code if result.exit_code is not None else SandboxError.exit_code
