@@ -167,8 +167,7 @@ class BareGroup:
         if self._keeper is None:
             raise KernelError("a run without a group cannot be read before its program is launched")
         if self._tree is None:
-            pid = self._keeper.pid
-            self._tree = Tree(self._roots, pid, self.ledger, self._baseline_usec)
+            self._tree = Tree(self._roots, self._keeper, self.ledger, self._baseline_usec)
         return self._tree
 
     def oom_alarm(self) -> Alarm | None:

@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from sandbox.kernel.ledger import Ledger
 from sandbox.kernel.parse_proc import parse_pid_io
 from sandbox.kernel.processes import find_descendants, parse_process_stat, read_file
 from sandbox.kernel.roots import Roots
 from sandbox.records.sample import ABSENT
+
+if TYPE_CHECKING:
+    from sandbox.kernel.keeper_process import Keeper
 
 _USEC_PER_TICK = 1_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -52,14 +56,14 @@ class _Member:
 class Tree:
     """The processes of a run below its keeper."""
 
-    def __init__(self, roots: Roots, keeper_pid: int, ledger: Ledger, baseline_usec: int) -> None:
-        """Count CPU time from `baseline_usec` on."""
+    def __init__(self, roots: Roots, keeper: Keeper, ledger: Ledger, baseline_usec: int) -> None:
+        """Count CPU time from `baseline_usec` on, and memory once the program is executed."""
         self.peak_rss_bytes = 0
         self.rss_bytes = 0
         self.start_ticks: dict[int, int] = {}
         """Who was there at the last reading: what is left to go by if the keeper is killed."""
         self._roots = roots
-        self._keeper_pid = keeper_pid
+        self._keeper = keeper
         self._ledger = ledger
         self._baseline_usec = baseline_usec
         self._members: dict[int, _Member] = {}
@@ -74,7 +78,7 @@ class Tree:
         now_ns = time.monotonic_ns()
         if now_ns < self._walk_at_ns:
             return
-        pids = find_descendants(self._keeper_pid, self._roots.proc)
+        pids = find_descendants(self._keeper.pid, self._roots.proc)
         for pid in self._members.keys() - set(pids):
             self._members.pop(pid).close()
         # In the order of the walk: see `read_fast`.
@@ -89,6 +93,8 @@ class Tree:
     def read_fast(self) -> list[int]:
         """Return CPU time, resident memory, tasks, and bytes read and written.
 
+        Memory is absent until the program is executed, because its process is still a copy of ours,
+        and when nothing is left that has any.
         The dead are counted first, then parents before their children: a process that ends
         meanwhile is then missed once, never counted twice, and the largest sum so far stands.
         """
@@ -120,7 +126,9 @@ class Tree:
         self._usage_usec = max(self._usage_usec, user + max(system, 0))
         self._io = (max(self._io[0], read_bytes), max(self._io[1], write_bytes))
         self.start_ticks = starts or self.start_ticks
-        self.rss_bytes = pages * _PAGE_BYTES
+        self.rss_bytes = pages * _PAGE_BYTES if self._keeper.is_program_executed else 0
+        if not self.rss_bytes:
+            return [self._usage_usec, ABSENT, tasks, *self._io]
         self.peak_rss_bytes = max(self.peak_rss_bytes, self.rss_bytes)
         return [self._usage_usec, self.rss_bytes, tasks, *self._io]
 
@@ -131,7 +139,7 @@ class Tree:
     def read_memory(self) -> tuple[list[int], int]:
         """Return the sums of anonymous, file, shared and swapped memory, and the living processes.
 
-        Pages that processes share are counted in each of them.
+        Pages that processes share are counted in each of them. As `read_fast`, absent at first.
         """
         sums = [0] * len(_MEMORY_KEYS)
         living = 0
@@ -140,6 +148,8 @@ class Tree:
             if values is not None:
                 living += 1
                 sums = [total + value for total, value in zip(sums, values, strict=True)]
+        if not living or not self._keeper.is_program_executed:
+            sums = [ABSENT] * len(_MEMORY_KEYS)
         return sums, living
 
     def needed_bytes(self) -> int | None:
@@ -195,9 +205,9 @@ class TreeReader:
     def read_slow(self) -> list[int]:
         """Read what their memory is made of; about 30 µs each."""
         (anon, file, shmem, swap), living = self._tree.read_memory()
-        # As in a group's counters, shared memory is part of what is called file.
-        memory = [anon, file + shmem, shmem, swap] if living else [ABSENT] * 4
-        return [*self._tree.cpu_split_usec(), *memory, living]
+        if file != ABSENT:  # as in a group's counters, shared memory is part of what is called file
+            file += shmem
+        return [*self._tree.cpu_split_usec(), anon, file, shmem, swap, living]
 
     def close(self) -> None:
         """Leave the tree to its group."""

@@ -51,6 +51,7 @@ class KeptChild:
         except SandboxError:
             self.abandon()
             raise
+        self._keeper.is_program_executed = True
         self._paused.close()
         self._paused = None
 

@@ -177,6 +177,8 @@ class Keeper:
         self.empty_fd = empty_fd
         """Readable once no process of the run is left, or the keeper is lost."""
         self.ledger = ledger
+        self.is_program_executed = False
+        """Until then the program's process is a copy of this one, memory and all."""
         self._control_fd = control_fd
         self._is_ended = False
 

@@ -327,6 +327,8 @@ def test_the_program_is_in_our_session_and_the_keeper_is_not(plain: Plain) -> No
         until(lambda: os.getsid(keeper) == keeper)
         until(lambda: open(f"/proc/{keeper}/comm").read() == "sandbox-keeper\\n")
         fds = {n: os.readlink(f"/proc/{keeper}/fd/{n}") for n in os.listdir(f"/proc/{keeper}/fd")}
+        # The loader opens libraries as the next descriptor for a moment.
+        until(lambda: len(os.listdir(f"/proc/{child.pid}/fd")) <= 3)
         answer = [os.getsid(child.pid) == os.getsid(0), os.getpgid(child.pid) == os.getpgid(0),
                   [fds.pop(n) for n in "012"], sorted(v.split(":")[0] for v in fds.values()),
                   sorted(os.listdir(f"/proc/{child.pid}/fd"))]
@@ -466,3 +468,22 @@ def test_a_keeper_launches_only_where_there_is_no_group() -> None:
 
     with pytest.raises(KernelError, match="a group of mode hybrid"):
         KeeperLauncher().start(Program(argv=("true",), environment={}), Other())  # type: ignore[arg-type]
+
+
+def test_memory_of_the_fork_is_not_the_programs(plain: Plain) -> None:
+    answer = plain("""
+        ours = bytearray(os.urandom(1 << 20)) * 60
+        group, child, reader = launch("sleep", "60", release=False)
+        before = reader.read_fast()[1], reader.read_slow()[2]
+        child.release()
+        until(lambda: reader.read_fast()[1] > 0)  # it takes a moment to have pages of its own
+        after = reader.read_fast()[1], reader.read_slow()[2]
+        totals = finish(group, child)
+        answer = [before, after, totals.memory_peak_bytes]
+        """)
+
+    absent = -(1 << 63)
+    assert answer[0] == [absent, absent]
+    assert 0 < answer[1][0] < 10 << 20
+    assert 0 <= answer[1][1] < 10 << 20
+    assert answer[2] < 10 << 20
