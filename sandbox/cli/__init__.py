@@ -32,6 +32,7 @@ COMMANDS = {
     "update": "sandbox.cli.update",
     "wait": "sandbox.cli.wait",
     "inspect": "sandbox.cli.inspect",
+    "port": "sandbox.cli.port",
     "runs": "sandbox.cli.runs",
     "bench": "sandbox.cli.bench",
     "compare": "sandbox.cli.compare",
