@@ -27,7 +27,7 @@ from sandbox.cli.gate_options import MaxCpuTime, MaxPeak, MaxTime, make_gates
 from sandbox.cli.limit_options import Cpus, CpusetCpus
 from sandbox.cli.options import option, parse_cpuset
 from sandbox.cli.security_options import HardenEach, harden_each
-from sandbox.errors import SpecError
+from sandbox.errors import SpecError, StoreError
 from sandbox.report.style import Style
 from sandbox.spec import Capture, Limits, RunSpec, parse_environment
 
@@ -229,11 +229,16 @@ def bench(
             benchmarks = run_session(plans, report.around(), order)
         except StoppedError as stopped:
             report.show(stopped.benchmarks, whole=False)
+            if report.problem is not None:
+                print_error(report.problem)
             print_error(stopped)
             raise CommandExit(stopped.exit_code) from None
     report.compare(benchmarks, None if reference is None else reference - 1)
     gates = make_gates(max_peak, max_time, max_cpu_time)
-    if gates is not None and _fail(gates, benchmarks):
+    failed = gates is not None and _fail(gates, benchmarks)
+    if report.problem is not None:
+        raise report.problem
+    if failed:
         raise CommandExit(1)
 
 
@@ -280,6 +285,8 @@ class _Report:
         self._export_json = export_json
         self._runs = runs
         self._shown = 0
+        self.problem: StoreError | None = None
+        """Why the last export was not written."""
         self._style = Style(
             width=width_of(sys.stdout), color=has_color(sys.stdout), unicode=has_unicode(sys.stdout)
         )
@@ -299,15 +306,25 @@ class _Report:
 
     def show(self, benchmarks: "list[Benchmark]", *, whole: bool = True) -> None:
         """Print the benchmarks that have all their runs and were not printed yet."""
-        from sandbox.report.bench import hyperfine_json
-
-        if self._export_json is not None and benchmarks:
-            self._export_json.write_text(hyperfine_json(benchmarks), "utf-8")
         for number, benchmark in enumerate(benchmarks, 1):
             if number > self._shown and (len(benchmark.repeats) == self._runs or not whole):
                 self._progress("")
                 typer.echo(("" if number == 1 else "\n") + self._render(benchmark, number))
                 self._shown = number
+        if self._export_json is not None and benchmarks:
+            self._export(self._export_json, benchmarks)
+
+    def _export(self, path: Path, benchmarks: "list[Benchmark]") -> None:
+        """Write them so far; what cannot be written, a full disk, ends no benchmark."""
+        from sandbox.report.bench import hyperfine_json
+        from sandbox.report.export import write_whole
+
+        try:
+            write_whole(path, hyperfine_json(benchmarks))
+        except StoreError as error:
+            self.problem = error
+        else:
+            self.problem = None
 
     def _render(self, benchmark: "Benchmark", number: int) -> str:
         from sandbox.report.bench import render_benchmark

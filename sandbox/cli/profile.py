@@ -93,8 +93,8 @@ def profile(
     done = _run(settings, models, venv, resume=resume)
     if done.rows or done.stopped_with is None:
         text = _rendered(done, output_format)
-        _append(settings, done)
         typer.echo(text)
+        _append(settings, done)
     if done.stopped_with is not None:
         say("sandbox: stopped by a signal; --resume goes on from here")
         raise CommandExit(done.stopped_with)

@@ -170,7 +170,10 @@ def _write(path: Path, text: str, *, append: bool) -> None:
         with path.open("a" if append else "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
     except OSError as exc:
-        raise StoreError(f"cannot write {path}: {exc.strerror}") from exc
+        raise StoreError(
+            f"cannot write {path}: {exc.strerror}",
+            hint="make place or another OUTPUTFILE; `sandbox runs ls` lists what was run",
+        ) from exc
 
 
 class _Keeping:

@@ -128,6 +128,27 @@ def write_export(
         ) from exc
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all, over one that is there.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    target = _real(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.new")
+    try:
+        try:
+            temporary.write_text(text, "utf-8")
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as exc:
+        raise StoreError(
+            f"cannot write {path}: {exc.strerror or exc}",
+            hint="what was measured stands above; `sandbox runs ls` lists its runs",
+        ) from exc
+
+
 def _put_in_place(temporary: Path, target: Path, *, force: bool) -> None:
     if force:
         temporary.replace(target)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sandbox.cli.bench import _Report
 from sandbox.records.benchmark import Benchmark, Repeat
 from sandbox.records.result import Outcome
 from sandbox.report.bench import hyperfine_json, judged_figures, render_benchmark, render_ratios
@@ -129,3 +131,20 @@ def test_gates_judge_the_highest_peak_and_mean_times() -> None:
     }
     unknown = Benchmark(command="x", repeats=(repeat(40), repeat(42, memory_peak_bytes=None)))
     assert judged_figures(unknown)["peak_bytes"] is None
+
+
+def test_an_export_that_fails_at_the_end_loses_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    gone = tmp_path / "removed-meanwhile" / "x.json"
+    report = _Report(said.append, gone, runs=1)
+
+    report.show([benchmark("infer", 40)])
+
+    assert "Benchmark 1: infer" in capsys.readouterr().out
+    assert str(report.problem) == f"cannot write {gone}: No such file or directory"
+    gone.parent.mkdir()
+    report.show([benchmark("infer", 40)])
+    assert report.problem is None
+    assert [path.name for path in gone.parent.iterdir()] == ["x.json"]
