@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from sandbox.doctor.check import Answer, Check, boot_with, fail, ok, skip, warn
 from sandbox.doctor.facts import Facts
+from sandbox.kernel.hierarchies import Hierarchies
+from sandbox.kernel.place import CORE
 from sandbox.records.host import Mode
 from sandbox.units import format_cpu_list, format_size
 
@@ -43,6 +45,8 @@ def _way_out(facts: Facts) -> str | None:
     """Return what gives this user a group to make others in."""
     hierarchies = facts.hierarchies
     if facts.features.container:
+        if not facts.is_root and _is_for_root(hierarchies):
+            return "# start sandbox as root: with cgroup v1, limits are for root alone"
         return _out_of_container(facts.features.container)
     if hierarchies.v2 is None and hierarchies.v1:
         return (
@@ -52,6 +56,15 @@ def _way_out(facts: Facts) -> str | None:
     if facts.is_root:
         return None
     return _unify(facts) if hierarchies.v1 else _ask_systemd(facts)
+
+
+def _is_for_root(found: Hierarchies) -> bool:
+    """Return whether root could make groups here: v1 beside v2, and neither is read-only."""
+    sides = (found.v2, *(found.v1.get(name) for name in CORE))
+    return all(
+        side is not None and side.own is not None and "read-only" not in (side.reason or "")
+        for side in sides
+    )
 
 
 def _ask_systemd(facts: Facts) -> str | None:
@@ -153,7 +166,7 @@ def _container(facts: Facts) -> Answer:
     if kind is None:
         return ok("not inside a container")
     if facts.place.mode is Mode.NONE:
-        return fail(f"inside a {kind} container: {facts.place.reason}", _out_of_container(kind))
+        return fail(f"inside a {kind} container: {facts.place.reason}", _way_out(facts))
     return ok(f"inside a {kind} container that may make groups")
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 from sandbox.errors import HostError
 from sandbox.records.light import replace
-from sandbox.records.ports import PublishedPort
+from sandbox.records.ports import ANY_ADDRESS, PublishedPort
 
 _MOST = 64
 """As many as surely fit into one batch of rules and its answers."""
@@ -48,12 +48,20 @@ def _reserve_one(port: PublishedPort, held: ExitStack) -> PublishedPort:
     return replace(port, host_port=holder.getsockname()[1])
 
 
+def _flag(port: PublishedPort, host_port: str = "") -> str:
+    """Return what `-p` takes for the same port and address with another port of the host."""
+    inside = str(port.container_port) if port.protocol == "tcp" else port.inside
+    if port.host_address != ANY_ADDRESS:
+        return f"{port.host_address}:{host_port}:{inside}"
+    return f"{host_port}:{inside}" if host_port else inside
+
+
 def _refusal(port: PublishedPort, exc: OSError) -> HostError:
     said = f"cannot publish {port.outside} for {port.inside}"
     if exc.errno == errno.EADDRINUSE:
         return HostError(
             f"{said}: the port is in use",
-            hint=f"another one: `-p OTHER:{port.inside}`; or any: `-p {port.inside}`",
+            hint=f"another one: `-p {_flag(port, 'OTHER')}`; or any: `-p {_flag(port)}`",
         )
     if exc.errno in {errno.EACCES, errno.EPERM}:
         return HostError(
@@ -66,4 +74,4 @@ def _refusal(port: PublishedPort, exc: OSError) -> HostError:
             f"{said}: {port.host_address} is no address of this host",
             hint="`ip address` lists them; without an address it is published on all",
         )
-    return HostError(f"{said}: {exc.strerror or exc}", hint=f"any free one: `-p {port.inside}`")
+    return HostError(f"{said}: {exc.strerror or exc}", hint=f"any free one: `-p {_flag(port)}`")

@@ -117,6 +117,19 @@ def test_a_container_without_a_cgroup_of_its_own(
     judge(host.find("cpu"), "fail", "affinity", fix)
 
 
+def test_a_user_in_a_container_with_v1_is_told_to_be_root(hybrid: Any, judge: Judge) -> None:
+    hybrid.write(".dockerenv", "")
+    hybrid.become(1000)
+    hybrid.forbid()
+
+    judge(hybrid.find("cpu"), "fail", "affinity", "# start sandbox as root")
+    judge(hybrid.find("container"), "fail", "inside a docker", "# start sandbox as root")
+
+    mounts = hybrid.base / "proc/self/mountinfo"
+    mounts.write_text(mounts.read_text().replace(" rw,", " ro,"))
+    judge(hybrid.find("cpu"), "fail", "affinity", "docker run --security-opt writable-cgroups")
+
+
 def test_outside_of_containers(host: Any, judge: Judge) -> None:
     judge(host.find("container"), "ok", "not inside")
 

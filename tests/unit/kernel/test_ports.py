@@ -26,9 +26,19 @@ def test_a_taken_port_is_taken_until_it_is_let_go(protocol: str) -> None:
         assert taken.host_port
         with ExitStack() as other, pytest.raises(HostError, match="in use") as caught:
             reserve([taken], other)
-        assert "-p 80/" in (caught.value.hint or "")
+        inside = "80" if protocol == "tcp" else "80/udp"
+        assert f"`-p {LOOPBACK}:OTHER:{inside}`" in (caught.value.hint or "")
+        assert f"`-p {LOOPBACK}::{inside}`" in (caught.value.hint or "")
     with ExitStack() as held:
         assert reserve([taken], held) == (taken,)
+
+
+def test_the_hint_for_all_addresses_names_none() -> None:
+    with ExitStack() as held:
+        (taken,) = reserve([PublishedPort(container_port=80)], held)
+        with ExitStack() as other, pytest.raises(HostError, match="in use") as caught:
+            reserve([taken], other)
+    assert caught.value.hint == "another one: `-p OTHER:80`; or any: `-p 80`"
 
 
 def test_a_server_that_has_just_ended_is_not_in_the_way() -> None:
