@@ -12,6 +12,8 @@ from sandbox.cli import quick
 from sandbox.cli.console import (
     CommandExit,
     Interrupted,
+    is_output_lost,
+    open_missing_streams,
     print_error,
     print_interrupted,
     raise_on_ending_signals,
@@ -46,6 +48,7 @@ COMMANDS = {
     "doctor": "sandbox.cli.doctor",
 }
 
+_TROUBLE = 1
 _SIGNAL_BASE = 128
 _WATCHERS = frozenset({"stats", "top", "wait"})
 """What goes on until one has seen enough: an end by ^C is nothing to tell of."""
@@ -83,6 +86,8 @@ def _status_of(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
+        if is_output_lost(error):
+            raise
         if os.environ.get("SANDBOX_DEBUG"):
             raise
         print_error(
@@ -97,7 +102,9 @@ def _status_of(arguments: list[str]) -> int:
 
 def main() -> NoReturn:
     """Run the command line and leave the process: the only place that does."""
+    open_missing_streams()
     raise_on_ending_signals()
+    status = 0
     try:
         status = _status_of(sys.argv[1:])
         sys.stdout.flush()
@@ -110,6 +117,10 @@ def main() -> NoReturn:
         # The reader of our output has left, as `sandbox runs ls | head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = _SIGNAL_BASE + signal.SIGPIPE
+    except OSError as error:
+        text = f"the output cannot be written: {error.strerror}"
+        print_error(SandboxError(text, hint="make room where it goes, or send it elsewhere"))
+        status = status or (EXIT_SANDBOX if sys.argv[1:2] == ["run"] else _TROUBLE)
     sys.stderr.flush()
     # Nothing of ours is left to tidy, and the interpreter's own goodbye takes 5 to 10 ms.
     os._exit(status)

@@ -32,6 +32,30 @@ class Interrupted(BaseException):
         self.hint = hint
 
 
+def open_missing_streams() -> None:
+    """Give this process the standard streams that it was started without: they lead nowhere.
+
+    Otherwise the next files that are opened would take their numbers, and be the program's output.
+    """
+    for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            os.set_inheritable(number, True)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def is_output_lost(error: Exception) -> bool:
+    """Return whether an error is about a stream that we print to, and not about a file."""
+    import errno
+
+    full = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+    return isinstance(error, OSError) and error.filename is None and error.errno in full
+
+
 def raise_on_ending_signals() -> None:
     """Let ^C, SIGTERM and SIGHUP raise Interrupted: what was begun is undone on the way out.
 
