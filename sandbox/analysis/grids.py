@@ -31,6 +31,8 @@ class CellResult:
     """The mean."""
     failure: str | None = None
     """How a run failed, or why none could be made."""
+    failed_run_id: str | None = None
+    """Of that run, if its program failed by itself: what it printed says why."""
     rank: int | None = None
     """Among the models in the same budget, 1 is the fastest; None for a single model."""
     is_tied: bool = False
@@ -64,7 +66,19 @@ def _result_of(cell: Cell, trials: Sequence[SweepTrial], lacking: str | None) ->
         memory_peak_bytes=max(peaks, default=None),
         throttled_ratio=sum(throttled) / len(throttled) if throttled else None,
         failure=f"unavailable: {lacking}" if lacking else (_how(bad[0]) if bad else None),
+        failed_run_id=bad[0].repeat.run_id if bad and _is_its_own(bad[0]) else None,
     )
+
+
+def _is_its_own(trial: SweepTrial) -> bool:
+    """Return whether no limit ended the program."""
+    return trial.repeat.outcome in {Outcome.EXITED, Outcome.SIGNALED}
+
+
+def models_that_failed(results: Sequence[CellResult]) -> list[str | None]:
+    """Return the models, None for the command alone, that ended well in no budget at all."""
+    good = {result.cell.model for result in results if result.wall_sec is not None}
+    return [m for m in dict.fromkeys(result.cell.model for result in results) if m not in good]
 
 
 def _how(trial: SweepTrial) -> str:

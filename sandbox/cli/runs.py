@@ -70,9 +70,11 @@ def show(
     run: Annotated[str, typer.Argument(help="An id, its beginning, a name, or a path.")],
     as_json: Annotated[bool, typer.Option("--json", help="The whole record as JSON.")] = False,
 ) -> None:
-    """Show all that is known of a run."""
+    """Show all that is known of a run, and the end of what it printed if that was kept."""
     from sandbox.analysis.curve import find_curve
+    from sandbox.report.captured import captured_lines
     from sandbox.report.details import render_details
+    from sandbox.report.style import Style
     from sandbox.store.reading import load
 
     stored = load(run)
@@ -94,6 +96,11 @@ def show(
             curve=find_curve(result, stored.blocks(), _CURVE_POINTS),
         )
     )
+    style = Style(
+        width=width_of(sys.stdout), color=has_color(sys.stdout), unicode=has_unicode(sys.stdout)
+    )
+    for line in captured_lines(stored.output_paths() or (), style):
+        typer.echo(style.plain(line))
 
 
 @app.command("rm")

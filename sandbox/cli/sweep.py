@@ -78,7 +78,7 @@ def sweep(
 
     One run at a time unless -j says otherwise, all combinations once before any is run twice, each
     saved as it ends. A combination whose program fails is not run again; one that this host cannot
-    give is shown as unavailable. Exit status 1 if no run ended well.
+    give is shown as unavailable. Exit status 1 if one of the models ended well in no budget.
     """
     from sandbox.helper.client import run_spec
     from sandbox.kernel.host import read_host
@@ -160,7 +160,7 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    from sandbox.analysis.grids import results_of
+    from sandbox.analysis.grids import models_that_failed, results_of
     from sandbox.records.codec import to_plain
     from sandbox.records.sweep import Sweep
     from sandbox.report.style import Style
@@ -179,7 +179,7 @@ def _show(
             unicode=has_unicode(sys.stdout),
         )
         typer.echo(render_sweep(plan, results, style))
-    if all(result.wall_sec is None for result in results):
+    if models_that_failed(results):
         raise CommandExit(1)
 
 

@@ -29,11 +29,30 @@ def render_sweep(plan: SweepPlan, results: Sequence[CellResult], style: Style) -
         "",
         *_table(plan, results),
     ]
-    for block in (_agreement(results), _heat_maps(plan, results, style), _knees(results)):
+    for block in (
+        _failures(results),
+        _agreement(results),
+        _heat_maps(plan, results, style),
+        _knees(results),
+    ):
         text = list(block)
         if text:
             lines += ["", *text]
     return style.plain("\n".join(lines))
+
+
+def _failures(results: Sequence[CellResult]) -> Iterator[str]:
+    """Where to read what a program printed before it failed by itself: once for each model."""
+    told: set[str | None] = set()
+    for result in results:
+        if result.failed_run_id is None or result.cell.model in told:
+            continue
+        if not told:
+            yield "What failed by itself, and what it printed"
+        told.add(result.cell.model)
+        where = budget_text(budget_of(result.cell))
+        what = f"{printable(result.cell.model)} in {where}" if result.cell.model else where
+        yield f"  {what}: {result.failure}: `sandbox runs show {result.failed_run_id}`"
 
 
 def budget_text(budget: Budget) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.cli import _status_of
+from sandbox.report.captured import captured_lines
+from sandbox.report.style import Style
 from sandbox.store.directory import RunDirectory
 
 
@@ -28,3 +30,22 @@ def test_what_was_killed_while_starting_is_one_line_until_clean_removes_it(
     assert not list((home / "names").iterdir())
     assert _status_of(["runs", "ls"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_the_end_of_what_a_run_printed_is_shown_harmless_to_a_terminal(tmp_path: Path) -> None:
+    out, err, absent = (tmp_path / name for name in ("stdout", "stderr", "absent"))
+    out.write_text("".join(f"line {number}\n" for number in range(20)))
+    err.write_bytes(b"\x1b[2Jgone \xff\n")
+
+    lines = list(captured_lines((out, err, absent), Style()))
+
+    assert lines == [
+        "",
+        f"stdout, its last lines: {out}",
+        *(f"  line {number}" for number in range(12, 20)),
+        "",
+        f"stderr: {err}",
+        "  \\x1b[2Jgone \N{REPLACEMENT CHARACTER}",
+    ]
+    out.write_text("\n")
+    assert not list(captured_lines((out,), Style()))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.analysis.grids import agreement, knees, results_of
+from sandbox.analysis.grids import agreement, knees, models_that_failed, results_of
 from sandbox.errors import SandboxError, SpecError
 from sandbox.records.codec import from_plain, to_plain
 from sandbox.records.result import Outcome, RunResult, Summary, Totals
@@ -224,3 +224,26 @@ def test_everything_is_in_one_text(execute: Callable[[RunSpec], RunResult]) -> N
 def test_budgets_are_named_as_people_do() -> None:
     assert budget_text((1.0, 512 * MIB)) == "1 CPU, 512 MiB"
     assert budget_text((None, None)) == "no limit"
+
+
+def test_a_model_that_fails_by_itself_is_told_with_its_run(
+    make_result: Callable[..., RunResult],
+) -> None:
+    def run(spec: RunSpec) -> RunResult:
+        is_bad = spec.command[-1] == "smal.onnx"
+        return make_result(run_id="f00" * 4, exit_code=int(is_bad), reason="exited 1" * is_bad)
+
+    asked = plan(models=("smal", "large"), cpus=(1.0, 2.0), memory_bytes=())
+    around = Around(
+        execute=run,
+        save=lambda _trial: None,
+        progress=lambda *_: None,
+        host_cpus=4,
+        host_memory_bytes=1 << 30,
+    )
+    results = results_of(run_sweep(asked, [], around), cells_of(asked))
+    text = render_sweep(asked, results, Style())
+
+    assert models_that_failed(results) == ["smal"]
+    assert text.count("sandbox runs show") == 1
+    assert "  smal in 1 CPU: exited 1: `sandbox runs show f00f00f00f00`" in text
