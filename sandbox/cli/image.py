@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error, say, width_of
+from sandbox.cli.console import (
+    CommandExit,
+    Interrupted,
+    has_color,
+    has_unicode,
+    print_error,
+    say,
+    width_of,
+)
 from sandbox.cli.image_build import Insecure, build
 from sandbox.errors import ImageError
 
@@ -63,8 +71,12 @@ def pull(
         insecure=frozenset(insecure or ()),
         bounds=_bounds(max_size),
     )
-    with ProgressBar(parse_reference(name).short(), quiet=quiet) as progress:
-        image_id = pulling.pull(store, name, options, progress)
+    try:
+        with ProgressBar(parse_reference(name).short(), quiet=quiet) as progress:
+            image_id = pulling.pull(store, name, options, progress)
+    except Interrupted as stop:
+        stop.hint = f"pull {name} again: it goes on with what was fetched"
+        raise
     report_added(store.read(image_id), store, quiet=quiet)
 
 

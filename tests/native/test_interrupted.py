@@ -173,7 +173,9 @@ def test_a_pull_is_ended(place: Path, sandbox_home: Path, number: int) -> None:
             said = process.communicate(timeout=DEADLINE_SEC)[1]
 
     assert process.returncode == 128 + number, said
-    assert is_one_line(said), said
+    told, hint = said.splitlines()
+    assert is_one_line(f"{told}\n"), said
+    assert hint == f"hint: pull {host}/a again: it goes on with what was fetched"
     assert is_tidy(sandbox_home)
 
 
