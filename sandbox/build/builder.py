@@ -12,6 +12,7 @@ from sandbox.build.options import BuildOptions
 from sandbox.build.progress import BuildProgress
 from sandbox.build.running import Runner
 from sandbox.build.state import ImageState
+from sandbox.errors import SpecError
 from sandbox.image.dockerfile.scope import global_variables, platform_arguments, unused_arguments
 from sandbox.image.dockerfile.selection import View
 from sandbox.image.dockerfile.stages import PlannedStage, plan_stages
@@ -23,6 +24,8 @@ from sandbox.image.store import TREE
 from sandbox.records.light import dataclass
 
 _LOCK_DIGITS = 3
+_LAST_SEC = 253_402_300_799
+"""The end of the year 9999: RFC 3339 has four digits for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +40,20 @@ class Moment:
 
 
 def find_moment(variables: Mapping[str, str]) -> Moment:
-    """Return now, or the moment that SOURCE_DATE_EPOCH says."""
+    """Return now, or the moment that SOURCE_DATE_EPOCH says; empty says nothing.
+
+    Raises:
+        SpecError: it is no time in seconds since 1970, up to the year 9999.
+    """
     asked = variables.get("SOURCE_DATE_EPOCH", "")
-    if asked.isascii() and asked.isdecimal():
-        sec = int(asked)
+    if asked:
+        is_number = asked.isascii() and asked.isdecimal() and len(asked) <= len(str(_LAST_SEC))
+        sec = int(asked) if is_number else _LAST_SEC + 1
+        if sec > _LAST_SEC:
+            raise SpecError(
+                f"SOURCE_DATE_EPOCH is `{asked}`, which is no time in seconds since 1970",
+                hint="set it to what `date +%s` or `git log -1 --format=%ct` prints, or unset it",
+            )
         return Moment(text=_write_time(sec, 0), sec=sec, latest_sec=sec)
     now_ns = time.time_ns()
     sec, rest_ns = divmod(now_ns, 1_000_000_000)

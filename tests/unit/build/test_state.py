@@ -82,7 +82,15 @@ def test_keys_are_of_all_that_was_said() -> None:
 
 def test_the_moment_can_be_given() -> None:
     assert find_moment({"SOURCE_DATE_EPOCH": "0"}).text == "1970-01-01T00:00:00Z"
-    assert find_moment({"SOURCE_DATE_EPOCH": "no"}).latest_sec is None
+    assert find_moment({"SOURCE_DATE_EPOCH": "253402300799"}).text == "9999-12-31T23:59:59Z"
+    assert find_moment({"SOURCE_DATE_EPOCH": ""}).latest_sec is None
+
+
+@pytest.mark.parametrize("text", ["abc", "-1", "1.5", " 1", "0x1", "٣", "253402300800", "9" * 5000])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="no time in seconds since 1970") as caught:
+        find_moment({"SOURCE_DATE_EPOCH": text})
+    assert "unset it" in (caught.value.hint or "")
 
 
 def test_variables_become_a_dockerfile_in_auptimizers_order() -> None:
