@@ -113,17 +113,16 @@ def harden_each(*, harden: bool, has_own_root: bool = False) -> dict[str, Any]:
     if not harden:
         return {}
     if has_own_root:
-        raise _apart_already()
+        raise _apart_already('DOCK_ARGS="--read-only --network none --cap-drop ALL" goes')
     from sandbox.records.security import Harden
 
     return {"harden": Harden(), "network": "none"}
 
 
-def _apart_already() -> SpecError:
+def _apart_already(way: str = "--read-only, --network none and --cap-drop ALL go") -> SpecError:
     return SpecError(
         "--harden is for the host's own root: a root file system of its own is apart",
-        hint="--read-only, --network none and --cap-drop ALL go further there; "
-        "if you did not ask for it, `unset SANDBOX_HARDEN`",
+        hint=f"{way} further there; if you did not ask for it, `unset SANDBOX_HARDEN`",
     )
 
 

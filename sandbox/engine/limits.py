@@ -56,8 +56,9 @@ def refuse_unenforced(
             raise HostError(
                 f"the {report.name} limit of {report.asked} cannot be enforced here: "
                 f"{report.reason or report.state.value}",
-                hint=f"`sandbox doctor {report.check}` says what it takes; "
-                "leave out --strict to run with it "
+                hint=f"`sandbox doctor {report.check}` says what it takes, such as root or a "
+                "delegated group: budgets and sweeps need it in force; a `run` without --strict "
+                "goes on with it "
                 + ("approximated" if report.state is LimitState.APPROXIMATED else "ignored"),
             )
     for protection in protections:

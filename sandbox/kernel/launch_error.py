@@ -225,12 +225,21 @@ def _is_file(base: str, path: str) -> bool:
 
 def _hint_for_missing(name: str, base: str) -> str | None:
     if "/" not in name and _is_file(base, name):
-        return f"`{name}` is in the working directory: write `./{name}` or `python {name}`"
+        return f"`{name}` is in the working directory: write `./{name}` or `python3 {name}`"
     if " " in name:
         return "the command seems to be one quoted word: write its parts apart, or `sh -c '…'`"
     if "/" in name:
         return f"it is looked for from {base or 'the working directory'} on"
+    if (other := find_versioned(name)) is not None:
+        return f"there is `{other}` here: name that"
     return f"is it installed? `command -v {name}` says where the shell finds it"
+
+
+def find_versioned(name: str) -> str | None:
+    """Return what a program is called here that others call without its version: `python3`."""
+    from shutil import which
+
+    return f"{name}3" if name in {"python", "pip"} and which(f"{name}3") else None
 
 
 def find_emptied(enclosure: Enclosure | None, base: str, path: str) -> str | None:
@@ -249,7 +258,8 @@ def hint_for_emptied(enclosure: Enclosure | None, base: str, path: str) -> str:
     whole = os.path.realpath(os.path.join(base, path))  # noqa: PTH118 - as above
     if not find_emptied(enclosure, "/", whole):
         return f"the link is not there, but what it leads to is: {whole}"
-    return f"show it as it is there with `-v {whole}:{whole}:ro`, or copy it to another place"
+    shown = f"sandbox run --harden -v {whole}:{whole}:ro …"
+    return f"copy it to another place, or show it there: `{shown}`"
 
 
 def _hint_for_interpreter(base: str, name: str, program: Program) -> str:
@@ -264,7 +274,7 @@ def _hint_for_interpreter(base: str, name: str, program: Program) -> str:
     if place is not None and _is_file(base, interpreter):
         return (
             f"its first line asks for `{interpreter}`, and a hardened run has a {place} of its "
-            "own: show what is needed of yours with `-v DIR:DIR:ro`"
+            "own: show what is needed of yours: `sandbox run --harden -v DIR:DIR:ro …`"
         )
     return f"its first line asks for `{interpreter}`, which is not there"
 

@@ -37,7 +37,7 @@ OPTIONAL = (
 _EXAMPLES = {
     "DIR": "DIR=bench, the directory of the script",
     "SCRIPT": "SCRIPT=test_perf.py, below DIR",
-    "COMMAND": "COMMAND=python",
+    "COMMAND": "COMMAND=python3, or another program that runs SCRIPT",
     "SAMPLETIME": "SAMPLETIME=1, in seconds",
     "OUTPUTFILE": "OUTPUTFILE=out.txt",
 }
@@ -238,7 +238,11 @@ class _Reading:
                 "name an image with IMAGEREPO, or install them and leave it empty",
             )
         if "/" not in program and not packages and shutil.which(program) is None:
-            raise self._error("COMMAND", f"there is no program {program}", _EXAMPLES["COMMAND"])
+            from sandbox.kernel.launch_error import find_versioned
+
+            other = find_versioned(program)
+            hint = _EXAMPLES["COMMAND"] if other is None else f"COMMAND={other}, which is here"
+            raise self._error("COMMAND", f"there is no program {program}", hint)
 
     def _docfile(self) -> tuple[str | None, str]:
         """Return the file of DOCFILE and the directory it is meant from; it need not be there."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.cli import _status_of
+from sandbox.cli.security_options import harden_each
+from sandbox.errors import SpecError
 
 RECORD = "is not the record of a run"
 RUN = (
@@ -158,3 +160,10 @@ def test_a_home_that_cannot_be_used_is_an_error_where_it_is_needed(
         assert f"{blocked}: Not a directory" in said.err, words
         check(words, "cannot", said.err)
         assert said.out == ""
+
+
+def test_a_hint_names_what_the_command_has() -> None:
+    with pytest.raises(SpecError) as caught:
+        harden_each(harden=True, has_own_root=True)
+
+    assert 'DOCK_ARGS="--read-only --network none --cap-drop ALL"' in (caught.value.hint or "")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from sandbox.errors import HostError, KernelError, LaunchError, SandboxError
 from sandbox.kernel.birth import Failure, Step, find_candidates, read_failure
-from sandbox.kernel.launch_error import to_error
+from sandbox.kernel.launch_error import hint_for_emptied, to_error
+from sandbox.records.enclosure import Enclosure, InPlace
 from sandbox.records.program import Program
 
 
@@ -65,6 +66,33 @@ def test_a_command_in_one_word_is_recognised() -> None:
 
     assert error.exit_code == 127
     assert "one quoted word" in (error.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("names", "hint"), [(("python3",), "there is `python3` here"), ((), "is it")]
+)
+def test_python_is_told_to_be_python3_where_it_is(
+    names: tuple[str, ...], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    error = _error(Step.EXEC, errno.ENOENT, "absent/python", argv=("python",))
+
+    assert (error.hint or "").startswith(hint)
+
+
+def test_a_hidden_file_is_shown_by_a_command_that_has_the_flag() -> None:
+    enclosure = Enclosure(hostname="x", in_place=InPlace(is_apart=True))
+
+    hint = hint_for_emptied(enclosure, "/", "/run/absent.sh")
+
+    assert hint == (
+        "copy it to another place, or show it there: "
+        "`sandbox run --harden -v /run/absent.sh:/run/absent.sh:ro …`"
+    )
 
 
 def test_a_missing_loader_is_told_from_a_missing_file(tmp_path: Path) -> None:

@@ -353,3 +353,16 @@ def test_any_words_are_taken_or_refused(words: list[str]) -> None:
     for in_image in (False, True):
         with suppress(SpecError):
             DockerArgs(in_image=in_image).take(words)
+
+
+def test_a_host_that_has_python3_alone_is_told_so(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "python3").write_text("")
+    (place / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", str(place))
+
+    with pytest.raises(SpecError, match="there is no program python") as caught:
+        read(COMMAND="python")
+
+    assert caught.value.hint == "COMMAND=python3, which is here"
