@@ -33,6 +33,7 @@ COMMANDS = {
     "unpause": "sandbox.cli.unpause",
     "update": "sandbox.cli.update",
     "wait": "sandbox.cli.wait",
+    "logs": "sandbox.cli.logs",
     "inspect": "sandbox.cli.inspect",
     "port": "sandbox.cli.port",
     "runs": "sandbox.cli.runs",
@@ -50,7 +51,7 @@ COMMANDS = {
 
 _TROUBLE = 1
 _SIGNAL_BASE = 128
-_WATCHERS = frozenset({"stats", "top", "wait"})
+_WATCHERS = frozenset({"stats", "top", "wait", "logs"})
 """What goes on until one has seen enough: an end by ^C is nothing to tell of."""
 
 
