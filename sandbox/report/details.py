@@ -20,6 +20,7 @@ from sandbox.report.numbers import (
     ratio_of,
     size_text,
     time_text,
+    waited_share,
 )
 from sandbox.report.parts import header, network_rows, port_rows, warning_lines
 from sandbox.report.phases import energy_line, phase_lines
@@ -280,8 +281,8 @@ def _pressure_rows(result: RunResult) -> list[Row]:
 
 def _pressure(pressure: Pressure, wall_ns: int | None) -> str:
     def part(usec: int | None) -> str:
-        share = ratio_of(None if usec is None else usec * _NS_PER_USEC, wall_ns)
-        return f"{time_text(usec)} ({percent_text(share)})" if usec else time_text(usec)
+        share = percent_text(waited_share(usec, wall_ns))
+        return f"{time_text(usec)} ({share})" if usec else time_text(usec)
 
     return f"some waited {part(pressure.some_usec)}, all waited {part(pressure.full_usec)}"
 

@@ -48,6 +48,16 @@ def energy_text(energy_uj: int | None) -> str:
     return f"{kilojoules:.3g} kJ" if kilojoules < _THREE_DIGITS else f"{kilojoules:.0f} kJ"
 
 
+def waited_share(waited_usec: int | None, wall_ns: int | None) -> float | None:
+    """Return the share of a run in which it waited by PSI, at most all of it.
+
+    The kernel counts from before the program starts until its group is read at the end, which for a
+    run of milliseconds is longer than the run.
+    """
+    ratio = ratio_of(None if waited_usec is None else waited_usec * _NS_PER_USEC, wall_ns)
+    return None if ratio is None else min(ratio, 1.0)
+
+
 def percent_text(ratio: float | None) -> str:
     """Return a share: `61 %`, `<1 %` for what is little but not nothing."""
     if ratio is None:

@@ -14,7 +14,7 @@ from sandbox.analysis.in_force import (
     pids_in_force,
 )
 from sandbox.records.limits import LimitState
-from sandbox.records.result import Outcome, Pressure, RunResult, Summary
+from sandbox.records.result import Outcome, RunResult, Summary
 from sandbox.report.numbers import (
     ABSENT_TEXT,
     count_text,
@@ -24,13 +24,13 @@ from sandbox.report.numbers import (
     ratio_of,
     size_text,
     time_text,
+    waited_share,
 )
 from sandbox.report.parts import LABEL_WIDTH, header, labelled, lacking, network_line, warning_lines
 from sandbox.report.style import Style
 
 _SHOWN_WARNINGS = 4
 _SHOWN_PHASES = 12
-_NS_PER_USEC = 1_000
 _SAMPLED = "~"
 
 
@@ -223,7 +223,7 @@ def _io(size_bytes: int, ops: int | None) -> str:
 def _waited(result: RunResult) -> str:
     """Return PSI `some` as shares of the run's time."""
     shares = [
-        f"{name} {percent_text(_share(pressure, result.wall_ns))}"
+        f"{name} {percent_text(waited_share(pressure.some_usec, result.wall_ns))}"
         for name, pressure in (
             ("CPU", result.totals.cpu_pressure),
             ("memory", result.totals.memory_pressure),
@@ -232,10 +232,6 @@ def _waited(result: RunResult) -> str:
         if pressure is not None
     ]
     return f"for {', '.join(shares)} of the time (PSI some)" if shares else ""
-
-
-def _share(pressure: Pressure, wall_ns: int | None) -> float | None:
-    return ratio_of(pressure.some_usec * _NS_PER_USEC, wall_ns)
 
 
 def _details(result: RunResult, style: Style) -> list[str]:
