@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,10 @@ from sandbox.cli.console import CommandExit, has_color, has_unicode, print_error
 from sandbox.errors import StoreError
 from sandbox.records.codec import to_plain
 from sandbox.records.light import replace
-from sandbox.records.result import Outcome
+from sandbox.records.result import Outcome, RunResult
+
+if TYPE_CHECKING:
+    from sandbox.store.reading import RunEntry
 
 app = typer.Typer(
     help="List, show and remove recorded runs.", no_args_is_help=True, rich_markup_mode=None
@@ -26,27 +29,19 @@ _CURVE_POINTS = 64
 def list_recorded(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only ids.")] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", metavar="N", min=1, help="Only the newest N of them."),
+    ] = None,
 ) -> None:
     """List the runs, newest first."""
     from sandbox.report.listing import render_list
     from sandbox.store.home import find_home
     from sandbox.store.reading import list_runs
 
-    entries = list_runs(find_home())
-    good = []
-    half_made = 0
-    for entry in entries:
-        if entry.is_half_made:
-            half_made += 1
-        elif entry.result is None:
-            typer.echo(f"{entry.run_id}: {entry.broken}", err=True)
-        elif entry.result.outcome is Outcome.RUNNING and not entry.is_live:
-            good.append(replace(entry.result, outcome=Outcome.SUPERVISOR_LOST))
-        else:
-            good.append(entry.result)
-    if half_made:
-        what = f"{half_made} that were killed while starting"
-        typer.echo(f"not shown: {what}; `sandbox clean` removes what they left", err=True)
+    good = _readable(list_runs(find_home()))
+    more = 0 if limit is None else max(len(good) - limit, 0)
+    good = good[:limit]
     if as_json:
         for result in good:
             typer.echo(json.dumps(to_plain(result)))
@@ -63,6 +58,27 @@ def list_recorded(
                 unicode=has_unicode(sys.stdout),
             )
         )
+    if more:
+        typer.echo(f"not shown: {more} older", err=True)
+
+
+def _readable(entries: list[RunEntry]) -> list[RunResult]:
+    """Return the records that can be read, and say what is wrong with the others."""
+    good = []
+    half_made = 0
+    for entry in entries:
+        if entry.is_half_made:
+            half_made += 1
+        elif entry.result is None:
+            typer.echo(f"{entry.run_id}: {entry.broken}", err=True)
+        elif entry.result.outcome is Outcome.RUNNING and not entry.is_live:
+            good.append(replace(entry.result, outcome=Outcome.SUPERVISOR_LOST))
+        else:
+            good.append(entry.result)
+    if half_made:
+        what = f"{half_made} that were killed while starting"
+        typer.echo(f"not shown: {what}; `sandbox clean` removes what they left", err=True)
+    return good
 
 
 @app.command("show")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sandbox.cli import _status_of
+from sandbox.records.codec import to_plain
+from sandbox.records.result import RunResult
 from sandbox.report.captured import captured_lines
 from sandbox.report.style import Style
 from sandbox.store.directory import RunDirectory
@@ -49,3 +52,23 @@ def test_the_end_of_what_a_run_printed_is_shown_harmless_to_a_terminal(tmp_path:
     ]
     out.write_text("\n")
     assert not list(captured_lines((out,), Style()))
+
+
+def test_a_limit_leaves_the_newest_and_counts_the_others(
+    tmp_path: Path,
+    make_result: Callable[..., RunResult],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("SANDBOX_HOME", str(home))
+    for number in (2, 3, 1):
+        run = RunDirectory.create(home, f"{number}" * 12)
+        run.write_run(to_plain(make_result(run_id=run.run_id, started_utc_ns=number)))
+        run.close()
+    for limit, shown, more in (("2", "32", "not shown: 1 older\n"), ("3", "321", "")):
+        assert _status_of(["runs", "ls", "-q", "--limit", limit]) == 0
+        said = capsys.readouterr()
+        assert said.out == "".join(f"{number * 12}\n" for number in shown)
+        assert said.err == more
+    assert _status_of(["runs", "ls", "--limit", "0"]) == 2
