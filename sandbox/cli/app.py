@@ -3,6 +3,7 @@
 # Without `from __future__ import annotations`, as in `run`: typer reads the flags' types.
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
@@ -12,6 +13,14 @@ import typer
 from typer.core import TyperCommand
 
 from sandbox.cli.options import Flag, Words, declared_in
+from sandbox.errors import SpecError
+
+_TERMINAL = "leave it out: a program has the terminal and the stdin of `sandbox run` anyway"
+_DOCKERS_FLAGS = {
+    "--rm": "leave it out: nothing of a run is left but its record (`sandbox runs rm`)",
+    **dict.fromkeys(("-i", "-t", "--interactive", "--tty"), _TERMINAL),
+}
+"""Habits of those who come from docker."""
 
 
 def _show_version(value: bool) -> None:
@@ -91,10 +100,31 @@ def _option(flag: Flag) -> Any:
         rich_help_panel=flag.panel,
         show_default=False,
         metavar=flag.metavar,
-        parser=flag.parser,
+        parser=_names_its_variable(flag),
         envvar=flag.envvar,
         **flag.more,
     )
+
+
+def _names_its_variable(flag: Flag) -> Callable[[str], Any] | None:
+    """Return the parser of a flag, whose error names the variable that has the value, if one has.
+
+    Where the same value is also given by the flag, either is the mistake.
+    """
+    parse, variable = flag.parser, flag.envvar
+    if parse is None or variable is None:
+        return parse
+
+    @wraps(parse)
+    def parse_or_name(text: str) -> Any:
+        try:
+            return parse(text)
+        except SpecError as error:
+            if os.environ.get(variable) != text:
+                raise
+            raise SpecError(f"{variable}: {error}", hint=error.hint) from None
+
+    return parse_or_name
 
 
 def _command_class(function: Callable[..., None]) -> type[TyperCommand] | None:
@@ -124,6 +154,13 @@ def _command_class(function: Callable[..., None]) -> type[TyperCommand] | None:
                 elif word in takes_value:
                     position += 1
                 position += 1
-            return super().parse_args(ctx, args)
+            try:
+                return super().parse_args(ctx, args)
+            except Exception as error:  # no release of typer names this class as another does
+                unknown = getattr(error, "option_name", "")
+                if unknown not in _DOCKERS_FLAGS:
+                    raise
+                hint = _DOCKERS_FLAGS[unknown]
+                raise SpecError(f"there is no flag {unknown}", hint=hint) from None
 
     return Command

@@ -228,11 +228,20 @@ def _hint_for_missing(name: str, base: str) -> str | None:
         return f"`{name}` is in the working directory: write `./{name}` or `python3 {name}`"
     if " " in name:
         return "the command seems to be one quoted word: write its parts apart, or `sh -c '…'`"
+    if _is_like_an_image(name):
+        return f"an image is named by a flag: `sandbox run --image {name} …`"
     if "/" in name:
         return f"it is looked for from {base or 'the working directory'} on"
     if (other := find_versioned(name)) is not None:
         return f"there is `{other}` here: name that"
     return f"is it installed? `command -v {name}` says where the shell finds it"
+
+
+def _is_like_an_image(name: str) -> bool:
+    """Return whether docker would take it for an image: few programs are called `debian:12`."""
+    import re
+
+    return re.fullmatch(r"(?a)[a-z0-9][a-z0-9._/:-]*:[\w][\w.-]*", name) is not None
 
 
 def find_versioned(name: str) -> str | None:

@@ -14,6 +14,9 @@ from sandbox.errors import SpecError
 RECORD = "is not the record of a run"
 RUN = (
     (("--cpus", "abc"), "`abc` is not a number of CPUs"),
+    (("--rm",), "there is no flag --rm"),
+    (("--image", "x", "-it"), "there is no flag -i"),
+    (("--tty",), "there is no flag --tty"),
     (("--cpus", "0"), "a limit of 0 CPUs cannot be set"),
     (("-m", ""), "`` is not a size"),
     (("--timeout", "soon"), "`soon` is not a duration"),
@@ -167,3 +170,17 @@ def test_a_hint_names_what_the_command_has() -> None:
         harden_each(harden=True, has_own_root=True)
 
     assert 'DOCK_ARGS="--read-only --network none --cap-drop ALL"' in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_a_wrong_value_of_a_variable_names_it(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SANDBOX_CPUS", "abc")
+
+    assert _status_of([command, "--", "true"]) == (125 if command == "run" else 2)
+    said = capsys.readouterr().err
+    assert said.startswith("sandbox: error: SANDBOX_CPUS: `abc` is not a number of CPUs\n")
+    _status_of([command, "--cpus", "x", "--", "true"])
+    said = capsys.readouterr().err
+    assert said.startswith("sandbox: error: `x` is not a number of CPUs\n")

@@ -95,6 +95,13 @@ def test_a_hidden_file_is_shown_by_a_command_that_has_the_flag() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["debian:12", "localhost:5000/a/b:latest", "python:3.11-slim"])
+def test_who_names_an_image_first_as_docker_does_is_told_the_flag(name: str) -> None:
+    error = _error(Step.EXEC, errno.ENOENT, name, argv=(name,))
+
+    assert error.hint == f"an image is named by a flag: `sandbox run --image {name} …`"
+
+
 def test_a_missing_loader_is_told_from_a_missing_file(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(300))
