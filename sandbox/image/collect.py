@@ -44,7 +44,7 @@ def remove(store: ImageStore, text: str, *, force: bool = False) -> Removed:
         OSError: something cannot be removed.
     """
     with store.locked("references"):
-        image = store.find(text)
+        image = store.find(text, is_wanted=False)
         name = _name_in(image, text)
         others = [other for other in image.references if other != name]
         if name is not None and others:

@@ -117,19 +117,24 @@ class ImageStore:
 
     # --- finding ----------------------------------------------------------------------------------
 
-    def find(self, reference_or_id: str) -> StoredImage:
+    def find(self, reference_or_id: str, *, is_wanted: bool = True) -> StoredImage:
         """Return the image of this name, or of this id or its beginning.
 
         Nothing is fetched. To use its layers, `hold` it.
+
+        Args:
+            reference_or_id: What it is called.
+            is_wanted: Whether one that is not there is to be fetched: the hint says how.
 
         Raises:
             ImageError: there is none, several ids begin so, or a part of it is gone.
         """
         image_id = self._resolve(reference_or_id)
         if image_id is None:
+            shown = "`sandbox image ls` shows what is here"
             raise ImageError(
                 f"there is no image `{reference_or_id}` on this machine",
-                hint=f"{_how_to_get(reference_or_id)}; `sandbox image ls` shows what is here",
+                hint=f"{_how_to_get(reference_or_id)}; {shown}" if is_wanted else shown,
             )
         return self.read(image_id)
 

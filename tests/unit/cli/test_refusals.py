@@ -184,3 +184,17 @@ def test_a_wrong_value_of_a_variable_names_it(
     _status_of([command, "--cpus", "x", "--", "true"])
     said = capsys.readouterr().err
     assert said.startswith("sandbox: error: `x` is not a number of CPUs\n")
+
+
+@pytest.mark.parametrize("name", ["dockerfile", "Containerfile", "Dockerfile.dev"])
+def test_a_dockerfile_of_another_name_is_pointed_to(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("dir", name).write_text("FROM scratch\n")
+    assert _status_of(["image", "build", "dir"]) == 2
+    assert capsys.readouterr().err.endswith(f"hint: `-f dir/{name}`, if that is it\n")
+
+
+def test_what_is_to_be_removed_is_not_to_be_pulled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _status_of(["image", "rm", "absent"]) == 1
+    assert "hint: `sandbox image ls` shows what is here\n" in capsys.readouterr().err
