@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from sandbox.build.options import BuildOptions, Built, Tell, Variables
@@ -55,7 +55,7 @@ def build_image(
     except OSError as exc:
         raise SpecError(
             f"cannot read {path}: {exc.strerror}",
-            hint="`-f FILE` names another Dockerfile"
+            hint=_other_dockerfile(context)
             if dockerfile is None
             else "`-f` is meant from here, not from the context",
         ) from exc
@@ -77,6 +77,19 @@ def _check_context(context: Path) -> None:
             f"the context {context} is no directory",
             hint="the last argument is the directory that COPY takes its files from",
         )
+
+
+def _other_dockerfile(context: Path) -> str:
+    """Return how to name the Dockerfile: by what looks like one, if something does."""
+    alike: list[Path] = []
+    with suppress(OSError):  # it cannot be listed: then nothing is known of it
+        alike = [
+            found
+            for found in sorted(context.iterdir())
+            if found.name.lower().split(".")[0] in {"dockerfile", "containerfile"}
+            and found.name != "Dockerfile"
+        ]
+    return f"`-f {alike[0]}`, if that is it" if alike else "`-f FILE` names another Dockerfile"
 
 
 def _build_without_context(dockerfile: Path | None, asked: _Asked) -> Built:

@@ -227,7 +227,12 @@ class _Reading:
         state = "is empty" if name in self._values else "is missing"
         others = " and ".join(filter(None, (", ".join(missing[1:-1]), *missing[1:][-1:])))
         more = f" (so {'is' if len(missing) == 2 else 'are'} {others})" if others else ""  # noqa: PLR2004
-        raise SpecError(f"{self._path}:{line}: {name} {state}{more}", hint=_EXAMPLES[name])
+        unknown = [other for other in self._values if other not in {*REQUIRED, *OPTIONAL}]
+        near = difflib.get_close_matches(name, unknown, n=1)
+        hint = _EXAMPLES[name]
+        if near and name not in self._values:
+            hint = f"line {self._values[near[0]].line} has {near[0]}: did you mean {name}?"
+        raise SpecError(f"{self._path}:{line}: {name} {state}{more}", hint=hint)
 
     def _check_host(self, program: str, packages: tuple[str, ...]) -> None:
         """Refuse what cannot be had without an image."""

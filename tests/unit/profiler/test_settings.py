@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -101,6 +102,15 @@ def test_a_variable_that_is_missing_or_empty_is_named(place: Path, name: str) ->
 
     assert missing.value.hint
     assert missing.value.hint == empty.value.hint
+
+
+def test_a_missing_variable_that_is_there_with_a_mistake_is_pointed_to(place: Path) -> None:
+    with pytest.raises(SpecError, match="SAMPLETIME is missing") as caught:
+        read("SAMPLETIM=1\n", SAMPLETIME=None)
+
+    assert re.fullmatch(
+        r"line \d has SAMPLETIM: did you mean SAMPLETIME\?", caught.value.hint or ""
+    )
 
 
 @pytest.mark.parametrize(
