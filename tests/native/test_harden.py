@@ -48,7 +48,7 @@ def test_a_program_that_is_not_seen_is_told_from_one_that_is_not_there(
         done = cli("run", "-q", "--harden", "-w", work, "--", name)
         assert done.status == 127
         assert "a hardened run has a /tmp of its own, and empty" in done.stderr
-        assert f"`-v {tool}:{tool}:ro`" in done.stderr
+        assert f"-v {tool}:{tool}:ro …`" in done.stderr
     shown = cli("run", "-q", "--harden", "-w", work, "-v", f"{tool}:{tool}:ro", "--", tool)
     assert (shown.status, shown.stdout) == (0, "seen\n"), shown.stderr
     lost = cli("run", "-q", "--harden", "-w", work, "--", hidden / "nosuch")
