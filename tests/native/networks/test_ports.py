@@ -24,7 +24,8 @@ CLEAN: dict[str, Any] = {"links": [], "tables": [], "ip_forward": "0", "forwardi
 SERVER = [PYTHON, "-I", "-S", str(HERE / "server.py"), "0.0.0.0"]
 PRIVATE = ["run", "-q", "--network", "private"]
 
-pytestmark = [pytest.mark.both, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
+both = pytest.mark.both  # a few: in an emulated guest each takes half a minute and more
 
 
 def knock(address: str, port: int, protocol: str = "tcp") -> list[str]:
@@ -60,6 +61,7 @@ def published(host: Host, name: str) -> dict[str, int]:
     return {inside: int(ends[0]["HostPort"]) for inside, ends in ports.items()}
 
 
+@both
 def test_everybody_comes_in_by_a_published_port(host: Host) -> None:
     flags = ["-p", "8001:7001", "-p", "7002/udp", "--name", "web"]
     run = host.sandbox(*PRIVATE, *flags, "--", *SERVER)
@@ -351,6 +353,7 @@ def test_twenty_killed_ones_leave_no_port_and_no_rule(
 # --- as a plain user
 
 
+@both
 def test_a_plain_user_publishes_by_pasta(
     plain: Callable[..., Any],
     plain_words: list[str],
