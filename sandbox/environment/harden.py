@@ -174,12 +174,12 @@ def _find_writable(asked: Harden, workdir: str) -> tuple[str, ...]:
         if path == "/":
             raise SpecError(
                 "a hardened run cannot write to all of /",
-                hint="start in a directory of its own, as with `--workdir DIR`",
+                hint="start in a directory of its own: `cd DIR` first, or `run --workdir DIR`",
             )
         if _is_of_the_kernel(path):
             raise SpecError(
                 f"a hardened run cannot write to {path}: the kernel's own files are there",
-                hint="start in a directory of its own, as with `--workdir DIR`",
+                hint="start in a directory of its own: `cd DIR` first, or `run --workdir DIR`",
             )
     return tuple(dict.fromkeys(paths))
 
@@ -271,7 +271,7 @@ def _warnings(
         yield RunWarning(
             code="home_writable",
             text=f"the program can write to all of your home directory {home}",
-            hint="start it in a directory of its own, or name one with --workdir",
+            hint="start it in a directory of its own: `cd DIR` first, or `run --workdir DIR`",
         )
 
 
