@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _image_page import PAGE, described
-
-BEGIN, END = "<!-- build: begin -->", "<!-- build: end -->"
+from _page import described, renew
 
 Measured = dict[str, Any]
 
@@ -57,26 +55,12 @@ def sentence(seconds: Measured) -> str:
     )
 
 
-def renewed(page: str, text: str) -> str:
-    """Return the page with other figures between its marks.
-
-    Raises:
-        ValueError: it has not both marks.
-    """
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page has no {BEGIN} with an {END}")
-    return f"{head}{BEGIN}\n{text}{END}{tail}"
-
-
 def main() -> None:
     """Write the page."""
     record = json.loads(Path(sys.argv[1]).read_text())
     seconds, beside = figures(record)
     text = f"{table(beside)}\n{sentence(seconds)}\n{described(record['host'])}\n"
-    PAGE.write_text(renewed(PAGE.read_text(), text))
-    print(f"wrote {PAGE}")
+    renew("build", text)
 
 
 if __name__ == "__main__":

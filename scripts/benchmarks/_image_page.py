@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "performance.md"
-BEGIN, END = "<!-- image: begin -->", "<!-- image: end -->"
+from _page import described, renew
 
 Measured = dict[str, Any]
 
@@ -49,35 +48,11 @@ def table(found: Sequence[Measured]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def described(host: dict[str, Any]) -> str:
-    """Return where it was measured, and whether the machine had other work to do."""
-    where = (
-        f"On {host['cpu']}, {host['cpus']} CPUs, Linux {host['kernel'].partition('-')[0]}, "
-        f"Python {host['python']}, load {host['load']:.1f}."
-    )
-    is_busy = host["load"] > host["cpus"] + 2  # what is measured needs about two itself
-    return where + ("\nOther programs kept the machine busy: the times are too long." * is_busy)
-
-
-def renewed(page: str, text: str) -> str:
-    """Return the page with other figures between its marks.
-
-    Raises:
-        ValueError: it has not both marks.
-    """
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page has no {BEGIN} with an {END}")
-    return f"{head}{BEGIN}\n{text}{END}{tail}"
-
-
 def main() -> None:
     """Write the page."""
     record = json.loads(Path(sys.argv[1]).read_text())
     text = f"{table(figures(record))}\n{described(record['host'])}\n"
-    PAGE.write_text(renewed(PAGE.read_text(), text))
-    print(f"wrote {PAGE}")
+    renew("image", text)
 
 
 if __name__ == "__main__":

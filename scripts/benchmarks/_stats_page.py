@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE = DOCS / "reference" / "performance.md"
+from _page import DOCS, described, renew
+
 PICTURE = DOCS / "images" / "stats-cost.svg"
-BEGIN, END = "<!-- stats: begin -->", "<!-- stats: end -->"
 
 _WIDTH, _HEIGHT = 640, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 190, 40, 50
@@ -129,25 +128,13 @@ def _curve(name: str, points: Sequence[tuple[float, float]], color: str) -> Iter
     yield f'<text x="{x + 10:.1f}" y="{y + 4:.1f}" fill="{color}">{name}</text>'
 
 
-def renewed(page: str, text: str) -> str:
-    """Return the page with other figures between its marks."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{text}{END}{tail}"
-
-
 def main() -> None:
     """Write the page and the picture."""
     record = json.loads(Path(sys.argv[1]).read_text())
     found = costs(record)
-    host = record["host"]
-    where = (
-        f"{host['cpu']}, {host['cpus']} CPUs, Linux {host['kernel'].partition('-')[0]}, "
-        f"Python {host['python']}, load {host['load']:.1f}"
-    )
-    PAGE.write_text(renewed(PAGE.read_text(), f"{table(found)}\nOn {where}.\n"))
+    renew("stats", f"{table(found)}\n{described(record['host'])}\n")
     PICTURE.write_text(picture(found))
-    print(f"wrote {PAGE} and {PICTURE}")
+    print(f"wrote {PICTURE}")
 
 
 if __name__ == "__main__":

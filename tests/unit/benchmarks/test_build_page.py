@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-DIRECTORY = Path(__file__).resolve().parents[3] / "scripts" / "benchmarks"
-
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(DIRECTORY))
-    for name in ("_build_page", "_image_page"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return importlib.import_module("_build_page")
+def page(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("_build_page")
 
 
 def result(what: str, **more: Any) -> dict[str, Any]:
@@ -49,12 +42,3 @@ def test_a_row_is_a_build(page: ModuleType) -> None:
 def test_half_of_it_is_an_error(page: ModuleType, results: list[Any]) -> None:
     with pytest.raises(ValueError, match="no figures of builds"):
         page.figures({"results": results})
-
-
-def test_only_what_is_between_the_marks_changes(page: ModuleType) -> None:
-    text = f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n"
-
-    assert page.renewed(text, "new\n") == f"before\n{page.BEGIN}\nnew\n{page.END}\nafter\n"
-    with pytest.raises(ValueError, match="the page has no"):
-        page.renewed("before\n", "new\n")
-    assert page.BEGIN in page.PAGE.read_text()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-PATH = Path(__file__).resolve().parents[3] / "scripts" / "benchmarks" / "_image_page.py"
 
-
-@pytest.fixture(scope="module")
-def page() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("image_page", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def page(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("_image_page")
 
 
 def result(what: str, name: str, **more: Any) -> dict[str, Any]:
@@ -49,27 +41,6 @@ def test_a_row_is_one_of_the_others(page: ModuleType) -> None:
     ]
 
 
-@pytest.mark.parametrize(("load", "is_busy"), [(1.5, False), (14.0, True)])
-def test_a_machine_that_was_busy_is_called_so(
-    page: ModuleType, load: float, *, is_busy: bool
-) -> None:
-    host = {"cpu": "C", "cpus": 2, "kernel": "6.1.0-56-amd64", "python": "3.11.7", "load": load}
-
-    said = page.described(host)
-
-    assert said.startswith("On C, 2 CPUs, Linux 6.1.0, Python 3.11.7, load")
-    assert ("too long" in said) == is_busy
-
-
 def test_nothing_measured_is_an_error(page: ModuleType) -> None:
     with pytest.raises(ValueError, match="no figures"):
         page.figures({"results": [result("a", "b", ratio=None)]})
-
-
-def test_only_what_is_between_the_marks_changes(page: ModuleType) -> None:
-    text = f"before\n{page.BEGIN}\nold\n{page.END}\nafter\n"
-
-    assert page.renewed(text, "new\n") == f"before\n{page.BEGIN}\nnew\n{page.END}\nafter\n"
-    with pytest.raises(ValueError, match="the page has no"):
-        page.renewed("before\n", "new\n")
-    assert page.BEGIN in page.PAGE.read_text()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from xml.etree import ElementTree as ET
 
 import pytest
 
-PATH = Path(__file__).resolve().parents[3] / "scripts" / "benchmarks" / "_stats_page.py"
 
-
-@pytest.fixture(scope="module")
-def page() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("stats_page", PATH)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def page(load: Callable[[str], ModuleType]) -> ModuleType:
+    return load("_stats_page")
 
 
 def record(*counts: int) -> dict[str, object]:
@@ -58,12 +50,6 @@ def test_the_picture_is_whole_and_shows_every_series(
     for circle in circles:
         assert 0 < float(circle.get("cx", "")) < 640
         assert 0 < float(circle.get("cy", "")) < 360
-
-
-def test_only_what_is_between_the_marks_is_renewed(page: ModuleType) -> None:
-    before = f"a\n{page.BEGIN}\nold\n{page.END}\nb\n"
-
-    assert page.renewed(before, "new\n") == f"a\n{page.BEGIN}\nnew\n{page.END}\nb\n"
 
 
 def test_a_record_of_something_else_is_refused(page: ModuleType) -> None:
