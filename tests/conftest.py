@@ -12,6 +12,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -296,11 +297,11 @@ def _pids_below(group: Path) -> set[int] | None:
 def marked_processes() -> dict[int, str]:
     """Return our children, zombies too, and whatever descends from this session, by its mark."""
     mark = f"{MARKER}={os.environ[MARKER]}".encode()
-    found = {
-        int(pid): "a child, perhaps a zombie"
-        for task in Path("/proc/self/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    }
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread that ended while we looked, as a server's of a test
+            children = (task / "children").read_text().split()
+            found |= {int(pid): "a child, perhaps a zombie" for pid in children}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - a thousand entries at each test
         if not entry.isdecimal() or int(entry) == os.getpid():
             continue

@@ -14,6 +14,7 @@ import pytest
 Cli = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_several_commands_are_compared_and_exported(cli: Cli, tmp_path: Path) -> None:
     export = tmp_path / "times.json"
 

@@ -53,6 +53,7 @@ def test_the_model_holds_the_weights_it_promises(model: Path) -> None:
     assert WEIGHTS_BYTES < model.stat().st_size < 2 * WEIGHTS_BYTES
 
 
+@pytest.mark.slow
 def test_the_same_seed_builds_the_same_model(model: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.onnx"
 

@@ -91,6 +91,7 @@ def owners_in(archive: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_with_lent_ids_it_is_as_for_root(
     build: Build, cli: Build, lent: Build, prepared: Callable[[str], Path], plain_home: Path
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_second_build_does_nothing_anew(build: Build, run: Build) -> None:
     assert run("cat", "/out", "/a.txt").stdout == "b\na\n"
 
 
+@pytest.mark.slow
 def test_what_changed_is_done_anew_with_all_after_it(build: Build, context: Path) -> None:
     text = "FROM box\nRUN true\nCOPY a.txt /\nRUN cat /a.txt\n"
     assert build(text).stderr.endswith("0 from the cache\n")

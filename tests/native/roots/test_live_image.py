@@ -118,6 +118,7 @@ def test_two_runs_of_one_image_share_nothing_that_they_write(
         assert output.read_text() == f"{name}\nwho\n"
 
 
+@pytest.mark.slow
 def test_an_image_stays_while_something_runs_in_it(
     cli: Command, start: Command, image: str, sandbox_home: Path
 ) -> None:
