@@ -103,7 +103,7 @@ SAME: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--hostname", "b.example.org"),
         sh("hostname; cat /etc/hostname"),
     ),
-    "a host more": (("--add-host", "db:10.1.2.3"), ("grep", "db", "/etc/hosts")),
+    "a host more": (("--add-host", "db:10.1.2.3"), ("grep", "-w", "db", "/etc/hosts")),
     "files for names": ((), sh("cd /etc; stat -c '%n %u %g %a' hosts hostname resolv.conf")),
     "read-only": (
         ("--read-only", *ROOT),
