@@ -24,7 +24,8 @@ Host = Any
 PYTHON = os.path.realpath(sys.executable)
 CLEAN: dict[str, Any] = {"links": [], "tables": [], "ip_forward": "0", "forwarding": "0"}
 
-pytestmark = [pytest.mark.both, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
+both = pytest.mark.both  # a few: in an emulated guest each takes half a minute and more
 
 
 def client(*arguments: object) -> list[str]:
@@ -55,6 +56,7 @@ def _other(key: str) -> str:
     return ("tx" if key.startswith("rx") else "rx") + key[2:]
 
 
+@both
 def test_two_runs_reach_a_server_and_every_byte_is_counted(host: Host, tmp_path: Path) -> None:
     sizes = {"a": (300_000, 1_000), "b": (5_000, 70_000)}
     runs = [_talk(host, name, *size, tmp_path) for name, size in sizes.items()]
@@ -122,6 +124,7 @@ def test_no_other_comes_in_and_runs_do_not_reach_each_other(host: Host) -> None:
         assert host.setting(f"conf/{UPLINK}/forwarding") == "1"
 
 
+@both
 def test_what_is_on_the_hosts_network_is_counted_by_run(host: Host, tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     before = host.links()[UPLINK]
@@ -175,6 +178,7 @@ def test_marks_arrive_from_a_network_of_its_own(host: Host, tmp_path: Path, kind
     assert all(phase["totals"]["network"] is not None for phase in phases)
 
 
+@both
 def test_a_killed_supervisor_leaves_nothing(host: Host, wait_until: Callable[..., None]) -> None:
     runs = [
         subprocess.Popen(host.sandbox("run", "-q", "--network", "private", "--", "sleep", "1000"))
@@ -363,6 +367,7 @@ def _target(link: Path) -> str:
 # --- as a plain user
 
 
+@both
 def test_a_plain_user_reaches_the_server_through_pasta(
     plain: Callable[..., Any], plain_home: Path, plain_python: str
 ) -> None:
