@@ -143,15 +143,15 @@ class Runner:
         remove_stubs(upper, missing, below)
         if changes_nothing(upper, below):
             return None
-        return add_written(self._ingest, upper, job.latest_sec, self._whose(job, trees))
+        return add_written(self._ingest, upper, job.latest_sec, self._whose(job, trees, below))
 
-    def _whose(self, job: Job, trees: Sequence[Path]) -> Whose | None:
+    def _whose(self, job: Job, trees: Sequence[Path], below: Stack) -> Whose | None:
         if self._ids is None:
             return None
         layers = tuple(map(str, trees))
         passwd, group = (find_file(layers, name).decode(errors="replace") for name in ACCOUNTS)
         account = find_account(job.user, passwd, group)
-        return Whose(ids=self._ids, own=(account.uid, account.gid), below=Stack(trees))
+        return Whose(ids=self._ids, own=(account.uid, account.gid), below=below)
 
     def give(self, tree: Path, owners: Owners) -> None:
         """Give files of a tree, by their paths, to whom they belong inside, where that can be.
