@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from sandbox.errors import ImageError
 from sandbox.image.ingest import COLLECT
+from sandbox.image.mend import copy_content
 from sandbox.image.owners import LENT, Owners, read_owners
 from sandbox.image.places import opaque_name
 from sandbox.image.store import TREE, ImageStore
@@ -167,12 +167,7 @@ class _Gift:
         if twin != place:
             os.link(twin, place, follow_symlinks=False)
             return
-        if stat.S_ISLNK(found.st_mode):
-            place.symlink_to(source.readlink())
-        elif stat.S_ISREG(found.st_mode):
-            shutil.copyfile(source, place, follow_symlinks=False)
-        else:
-            os.mkfifo(place)
+        copy_content(source, place, found)
         self._dress(path, found)
 
     def _dress(self, path: bytes, found: os.stat_result) -> None:

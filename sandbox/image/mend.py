@@ -207,14 +207,23 @@ def _is_opaque(directory: Path) -> bool:
         return False
 
 
-def _copy_file(source: Path, target: Path) -> None:
-    found = os.lstat(source)
+def copy_content(source: Path, target: Path, found: os.stat_result) -> None:
+    """Make the like of a link, a file or a pipe; its owner, mode and times are the caller's to set.
+
+    Raises:
+        OSError: it cannot be read or made.
+    """
     if stat.S_ISLNK(found.st_mode):
         target.symlink_to(source.readlink())
     elif stat.S_ISREG(found.st_mode):
         shutil.copyfile(source, target, follow_symlinks=False)
     else:
         os.mkfifo(target)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    found = os.lstat(source)
+    copy_content(source, target, found)
     _copy_xattrs(source, target)
     _dress(target, found)
 
